@@ -9,8 +9,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.arguments import given_keys
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, drop_inherited, strip_extra_keys
+from captioning.config.registry import CONF, drop_inherited
 from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings, with_role
+from captioning.config.types import Role
 from captioning.files import JOIN
 from captioning.machine import is_rank_zero
 from captioning.pretrained.named import check_checkpoint, checkpoint_path
@@ -19,7 +21,7 @@ from captioning.runs.checkpoints.monitors import LOSS, choose_loss, choose_loss_
 from captioning.runs.folders.choices import add_choices
 from captioning.runs.folders.folder import in_sweep
 from captioning.runs.folders.run import RunFolder, identity
-from captioning.runs.settings import plain_settings
+from captioning.runs.settings import in_some_folder
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
@@ -65,46 +67,47 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 
     # Otherwise Lightning tells of devices, files and products.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    drop_inherited(config, given_keys())
-    parts = setup.check_parts(plain_settings(config, folder="folder"))  # it has no name yet
-    L.seed_everything(config.seed, workers=True, verbose=False)
-    settings = plain_settings(config)
+    drop_inherited(config, given_keys(), with_role(RunSettings, Role.BESIDE))
+    settings = check_settings(RunSettings, in_some_folder(config))
+    parts = setup.check_parts(settings)
+    L.seed_everything(settings.seed, workers=True, verbose=False)
     if initial is not None:
-        initial.check_architecture(strip_extra_keys(settings))
+        initial.check_architecture(settings.backbone, settings.model.part)
 
     splits = setup.read_training_data(settings, parts)  # seconds; no image is opened
     backbone = setup.build_backbone(settings, parts, initial)
-    if config.data.skip_broken:  # whose words depend on the images that can be read
+    if settings.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)
     data_set = splits
-    splits, captions = training_subset(data_set, settings["data"])
+    splits, captions = training_subset(data_set, settings.data.plain)
     backbone.prepare(splits)  # for what it reads, and the words that it learns
     choose_loss_if_constant(config, splits["val"])
-    precision = fit.fitting_precision(settings["trainer"])
+    precision = fit.fitting_precision(settings.trainer)
     run = RunFolder(config, identity(config, data_set, backbone, initial), precision)
 
     if not run.finished:
-        fit.log_precision(settings["trainer"], run.precision)
-        settings = plain_settings(config)
+        fit.log_precision(settings.trainer, run.precision)
+        settings = check_settings(RunSettings, config)
         module = setup.build_module(settings, parts, splits, captions, backbone, initial)
         with run.open():
             if not run.finished:  # by another process meanwhile
-                trainer = fit.build_trainer(plain_settings(config), run.precision)
-                if not config.data.skip_broken:
+                in_folder = check_settings(RunSettings, config)
+                trainer = fit.build_trainer(in_folder, run.precision)
+                if not settings.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
                 data = setup.open_inputs(settings, parts, splits, module, data_set["train"])
-                if config.debug or has_own_parts(module.model):
+                if settings.debug or has_own_parts(module.model):
                     check_agreement(module, data)
                 fit.fit(trainer, module, data, run.checkpoint())
-                widths = config.decoding.get("beam_widths")
-                best = select(trainer, module, data, widths, config.test, run.result)
+                widths = settings.decoding.beam_widths
+                best = select(trainer, module, data, widths, settings.test, run.result)
                 run.finish(best)  # a test may fail and be repeated
-                if config.test:
+                if settings.test:
                     trainer.test(module, data, verbose=False)
-    if config.test and is_rank_zero():
+    if settings.test and is_rank_zero():
         print_summary(run.path)
         if not in_sweep():
-            print_next(config.runs, run.path, backbone)
+            print_next(settings.runs, run.path, backbone)
     assert run.result is not None
     return run.result["best"]
 

@@ -32,9 +32,10 @@ from captioning.config.command import NOT_HERE
 from captioning.config.explain import explain, is_expected
 from captioning.config.registry import CONF, drop_inherited
 from captioning.config.schemas.run import RunSettings
-from captioning.config.settings import check_settings
+from captioning.config.settings import check_settings, with_role
+from captioning.config.types import Role
 from captioning.data.subset import training_subset
-from captioning.runs.settings import plain_settings
+from captioning.runs.settings import in_some_folder
 from captioning.training import fit, setup
 
 QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -224,22 +225,19 @@ def small_run(*overrides):
 
 def checked(config):
     """What a run refuses before anything is read."""
-    check_settings(RunSettings, config)
-    drop_inherited(config, given_keys())
-    return setup.check_parts(plain_settings(config, folder="folder"))
+    drop_inherited(config, given_keys(), with_role(RunSettings, Role.BESIDE))
+    return setup.check_parts(check_settings(RunSettings, in_some_folder(config)))
 
 
 def assembled(config):
     """What a run has built before an image is opened."""
-    parts, settings = checked(config), plain_settings(config)
+    parts, settings = checked(config), check_settings(RunSettings, in_some_folder(config))
     splits = setup.read_training_data(settings, parts)
-    splits, captions = training_subset(splits, settings["data"])
+    splits, captions = training_subset(splits, settings.data.plain)
     backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)
     module = setup.build_module(settings, parts, splits, captions, backbone)
-    fit.build_trainer(
-        plain_settings(config, folder="folder"), fit.fitting_precision(settings["trainer"])
-    )
+    fit.build_trainer(settings, fit.fitting_precision(settings.trainer))
     return module
 
 

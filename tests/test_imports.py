@@ -223,3 +223,27 @@ def test_models_load_tensors_alone():
     assert {part(name) for name in ours} <= {
         *("models", "backbones", "config.types", "errors", "tokens")
     }
+
+
+def test_settings_of_a_run_are_objects_of_the_schema():
+    """So that the type checker sees them, in all that trains.
+
+    Only what changes a composed command line takes that.
+    """
+    paths = [PACKAGE / "run.py", *sorted((PACKAGE / "training").rglob("*.py"))]
+    untyped = [
+        f"{path.name}: {function.name}"
+        for path in paths
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for given in [*function.args.args, *function.args.kwonlyargs]
+        if {"Config", "DictConfig", "dict[str, Any]"} & annotations(given)
+        and given.arg != "state_dict"  # of Lightning
+    ]
+    composed = ("main", "train", "ignore_size", "apply_debug")
+    assert untyped == [f"run.py: {name}" for name in composed]
+
+
+def annotations(given):
+    """The annotation of a parameter and all in it, as written."""
+    return {ast.unparse(node) for node in ast.walk(given.annotation or ast.Pass())}

@@ -6,7 +6,7 @@ checkpoint's configuration is data: it names classes of this package, or of modu
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,28 +23,13 @@ from captioning.errors import CaptioningError, no_setting, quoted
 PACKAGE = Path(__file__).parents[1]
 # inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
-EXTRA_KEYS = {
-    "model": ("title", "size", "sha256"),
-    "optimizer": ("backbone_lr", "pretrained_lr"),
-    "decoding": ("beam_widths",),
-}
-"""Settings of a part's group that are no arguments of the part."""
 SPECIAL = {"_target_", "_partial_"}
 
 
-def strip_extra_keys(config: Config) -> Config:
-    """A configuration whose parts have arguments of their constructors alone."""
-    stripped = dict(config)
-    for part, extra in EXTRA_KEYS.items():
-        if isinstance(config.get(part), Mapping):
-            stripped[part] = {key: value for key, value in config[part].items() if key not in extra}
-    return stripped
-
-
-def drop_inherited(config: DictConfig, given: Sequence[str]) -> None:
+def drop_inherited(config: DictConfig, given: Sequence[str], extra: Collection[str]) -> None:
     """Leave out what a class named by a `given` `_target_` does not take, unless it is given too.
 
-    The part that stands there by default has left it.
+    The part that stands there by default has left it. Settings in `extra` are no arguments.
     """
     for key in given:
         group, _, last = key.rpartition(".")
@@ -53,7 +38,7 @@ def drop_inherited(config: DictConfig, given: Sequence[str]) -> None:
         part = OmegaConf.select(config, group)
         with suppress(ValueError), open_dict(part):  # a builtin's, which may stand nowhere
             for name in _not_taken(target_of(group, part[last], None), part):
-                ours = name in SPECIAL or name in EXTRA_KEYS.get(group, ())
+                ours = name in SPECIAL or f"{group}.{name}" in extra
                 if not ours and not any(f"{k}.".startswith(f"{group}.{name}.") for k in given):
                     del part[name]
 
@@ -217,7 +202,11 @@ def _is_ours(target: object) -> bool:
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """The types that an annotation allows, without None."""
+    """The types that an annotation allows, without None.
+
+    Example:
+        `Annotated[Backbone | None, ...]` allows `[Backbone]`, and no annotation `[Any]`.
+    """
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -227,7 +216,13 @@ def _alternatives(hint: Any) -> list[Any]:
 
 
 def _fits(target: Callable[..., Any], hint: Any) -> bool:
-    """Whether a class, or what a function returns, is as the annotation says."""
+    """Whether a class, or what a function returns, is as the annotation says.
+
+    Example:
+        `Backbone`: a subclass of it, or a function that returns one.
+        `Callable[..., Optimizer]`: likewise, as it is called later.
+        `Callable[[Tensor, Tensor], Tensor]`: a class whose objects return a tensor when called.
+    """
     if hint is Any:
         return True
     if get_origin(hint) is not Callable:
@@ -241,6 +236,7 @@ def _fits(target: Callable[..., Any], hint: Any) -> bool:
 
 
 def _gives(target: Callable[..., Any], called: Any, result: Any) -> bool:
+    """Whether `called`, which is `target` or its `__call__`, gives an object of a type."""
     if not inspect.isclass(called):  # the user need not annotate
         called = get_type_hints(called).get("return", None if _is_ours(target.__module__) else Any)
     if called in (Any, result):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from annotated_types import Interval
@@ -10,7 +10,17 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from captioning.config.explain import explain
 from captioning.config.registry import (
@@ -29,6 +39,8 @@ from captioning.config.types import (
     Config,
     NotNegativeInt,
     PartConfig,
+    Place,
+    Role,
     format_errors,
     given_path,
 )
@@ -41,6 +53,7 @@ from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
 
+S = TypeVar("S", bound=BaseModel)
 ROOT = "data.root"
 
 
@@ -48,6 +61,19 @@ class Settings(BaseModel):
     """Settings of a command, or of a group of them; others may stand beside them."""
 
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
+    _plain: Config = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_plain(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = validate(given)
+        settings._plain = given
+        return settings
+
+    @property
+    def plain(self) -> Config:
+        """The same as they were given: plain values in their order, others among them."""
+        return self._plain
 
 
 def settings_of_parts(group: str) -> dict[str, dict[str, Setting]]:
@@ -70,10 +96,10 @@ def group_of(name: str, declared: Mapping[str, Setting], **fields: Any) -> Any:
 
 SEARCHES = settings_of_parts("decoding")
 FILTERS = (group_of("FilterSettings", SEARCHES["decoding.filters"]) | None, None)
-SearchSettings = group_of("SearchSettings", SEARCHES["decoding"], filters=FILTERS)
+SearchSettings: Any = group_of("SearchSettings", SEARCHES["decoding"], filters=FILTERS)
 """Settings that replace those of a checkpoint's search."""
 ENSEMBLE = Setting(list[str], "checkpoints whose word probabilities are averaged", None)
-EnsembleSettings = group_of(
+EnsembleSettings: Any = group_of(
     "EnsembleSettings",
     SEARCHES["decoding"] | settings_of(Asking) | {"ensemble": ENSEMBLE},
     filters=FILTERS,
@@ -109,14 +135,19 @@ class DataSettings(Settings, extra="allow"):
 
     reader: PartConfig
     vocabulary: Config | Literal[FROM_CHECKPOINT]  # type: ignore[valid-type]
-    root: Any = None
+    root: Place[Any] = None
+
+    @property
+    def caption_language(self) -> Language:
+        """The language of the captions, with the way to split them into words."""
+        return Language.of(self.plain)
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
         """Refuse what files and settings decide, for which no PyTorch is imported."""
         if "root" in self.model_fields_set:
             check_folder(ROOT, self.root)
-        Language.of(self.model_extra or {}).split("a word")
+        self.caption_language.split("a word")
         if self.vocabulary != FROM_CHECKPOINT:
             validate_arguments("data.vocabulary", build_vocabulary, self.vocabulary)
             if (subwords := self.vocabulary.get("subwords")) not in (None, BPE):
@@ -133,10 +164,16 @@ def check_reader(reader: Config) -> CheckedPart:
     return check_part("data.reader", Reader, reader, modules_of(reader))
 
 
-def check_settings(schema: type[BaseModel], config: DictConfig) -> None:
-    """Refuse settings without a value, of other types, or against the rules of the command."""
+def check_settings(schema: type[S], config: DictConfig) -> S:
+    """The settings of a command as an object of its schema.
+
+    Raises:
+        CaptioningError: they lack a value, have other types, or are against the command's rules.
+    """
     try:
-        schema.model_validate(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        return schema.model_validate(
+            OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        )
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors())) from error
     except MissingMandatoryValue as error:
@@ -162,16 +199,33 @@ def _download_hint() -> str:
 
 def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield key, type and description of each setting of a command, those in its groups too."""
+    for key, field in each_field(schema, prefix):
+        if _groups(field):
+            continue
+        hint: Any = Annotated[field.annotation, *field.metadata, ""]
+        for note in field.metadata:
+            hint = note.hint if isinstance(note, Setting) else hint
+        yield key, hint, " ".join((field.description or "").split())
+
+
+def each_field(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield key and declaration of each setting and group of a command."""
     for name, field in schema.model_fields.items():
-        key, hints = f"{prefix}{name}", (field.annotation, *get_args(field.annotation))
-        groups = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
-        for group in groups:
-            yield from described(group, f"{key}.")
-        if not groups:
-            hint: Any = Annotated[field.annotation, *field.metadata, ""]
-            for note in field.metadata:
-                hint = note.hint if isinstance(note, Setting) else hint
-            yield key, hint, " ".join((field.description or "").split())
+        key = f"{prefix}{name}"
+        yield key, field
+        for group in _groups(field):
+            yield from each_field(group, f"{key}.")
+
+
+def with_role(schema: type[BaseModel], role: Role) -> tuple[str, ...]:
+    """The settings and groups that are declared with a role."""
+    return tuple(key for key, field in each_field(schema) if role in field.metadata)
+
+
+def _groups(field: FieldInfo) -> list[type[BaseModel]]:
+    """The schemas of what is below a setting; none of a plain one."""
+    hints = (field.annotation, *get_args(field.annotation))
+    return [hint for hint in hints if isinstance(hint, type) and issubclass(hint, BaseModel)]
 
 
 NULLS = {"search_settings": SearchSettings, "captioner_settings": EnsembleSettings}

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
@@ -85,6 +86,19 @@ Config = dict[str, Any]
 Modules = Sequence[str] | None
 """Of the user, that parts may come from too; None for any, as in one's own command."""
 PartConfig = Config  # of an object that is built from them (`registry.check_part`)
+
+
+class Role(Enum):
+    """What a setting is beside its type, as its annotation says: `Free[bool]`."""
+
+    FREE = "it does not change the result of a run"
+    PLACE = "a folder, which does not change it either; other settings are derived from it"
+    BESIDE = "it is no argument of the part in whose group it stands"
+
+
+Free = Annotated[T, Role.FREE]
+Place = Annotated[T, Role.PLACE]
+Beside = Annotated[T, Role.BESIDE]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)

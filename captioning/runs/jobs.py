@@ -31,12 +31,11 @@ from captioning.config.explain import explain, is_expected
 from captioning.config.settings import check_settings
 from captioning.machine import exit_with_parent, is_rank_zero, share_gpu
 from captioning.metrics.table import score_called
-from captioning.runs.folders.choices import SWEPT
+from captioning.runs.folders.choices import keep_swept
 from captioning.runs.folders.record import Record
 
 ALIKE = ("captioning.runs.evaluation.data_set", "captioning.training.setup")
 """Modules whose lines are often the same in all jobs of a sweep."""
-SAID: set[str] = set()
 log = logging.getLogger(__name__)
 
 
@@ -78,7 +77,7 @@ class SweepCallback(Callback):
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        SWEPT[:] = dict.fromkeys(self._swept)
+        keep_swept(self._swept)
         if os.getpid() != self._launcher:
             prepare()
             if multiprocessing.parent_process() is not None:  # by hydra/launcher=processes
@@ -91,7 +90,9 @@ class SweepCallback(Callback):
             swept = " ".join(self._swept_values(config).values())
             log.info("job %d: %s", config.hydra.job.num, swept)
             for name in ALIKE:
-                logging.getLogger(name).addFilter(_is_new)
+                logger = logging.getLogger(name)
+                if not logger.filters:  # of an earlier job of this process
+                    logger.addFilter(_Once())
 
     def _swept_values(self, config: DictConfig) -> dict[str, str]:
         """The override of each swept setting by its key, such as `optimizer.lr=0.001`."""
@@ -116,12 +117,18 @@ class SweepCallback(Callback):
                 file.write(json.dumps(job) + "\n")
 
 
-def _is_new(record: logging.LogRecord) -> bool:
-    """Filter lines that an earlier job of this process has logged."""
-    line = record.getMessage()
-    new = line not in SAID
-    SAID.add(line)
-    return new
+class _Once(logging.Filter):
+    """Passes a line once, although each job of a process logs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        new = line not in self._passed
+        self._passed.add(line)
+        return new
 
 
 def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:

@@ -17,37 +17,29 @@ from pydantic import ValidationError
 from captioning import decoding as searches
 from captioning.config.explain import explain
 from captioning.config.registry import CONF, each_part, settings_of
-from captioning.config.types import Config, map_values
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import with_role
+from captioning.config.types import Config, Free, Role, map_values
 from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
 
 T = TypeVar("T")
 
-PLACES = ("folder", "cache", "data.root")
+
+class StoredSettings(RunSettings):
+    """Settings of a stored run, and what its `config.yaml` has beside them."""
+
+    overrides: Free[list[str]]
+    """of the command line"""
+    config_dir: Free[str | None]
+    """of `--config-dir`"""
+    format: Free[int]
+
+
+PLACES = with_role(StoredSettings, Role.PLACE)
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
-FREE = (
-    *PLACES,
-    "choices",
-    "runs",
-    "resume",
-    "test",
-    "debug",
-    "overrides",
-    "config_dir",
-    "logger",
-    "format",
-    "model.title",
-    "model.size",
-    "data.model_size",
-    "data.num_workers",
-    "data.metrics",
-    "data.groups",
-    "metrics.timeout",
-    "callbacks.progress_bar",
-    "callbacks.wandb",
-    "callbacks.gradient_norm",
-)
-"""Settings that do not change the result of a run."""
+FREE = (*PLACES, *with_role(StoredSettings, Role.FREE))
+"""Settings and groups that do not change the result of a run."""
 FORMAT = 2
 """Of stored settings and checkpoints."""
 
@@ -64,11 +56,15 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def plain_settings(config: DictConfig, folder: str | None = None) -> Config:
-    """All settings as plain values, of a run in `folder` if that is given."""
-    if folder is not None:
-        config = config.copy()
-        OmegaConf.update(config, "folder", folder)
+def in_some_folder(config: DictConfig) -> DictConfig:
+    """The same for a run whose folder has no name yet, or whose name does not matter."""
+    config = config.copy()
+    config.folder = "folder"
+    return config
+
+
+def plain_settings(config: DictConfig) -> Config:
+    """All settings as plain values."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     return settings
 

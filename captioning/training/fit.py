@@ -8,7 +8,8 @@ from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from captioning.config.registry import build
-from captioning.config.types import Config
+from captioning.config.schemas.run import RunSettings, TrainerPart
+from captioning.config.types import PartConfig
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16
@@ -19,11 +20,9 @@ CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.Checkpoint
 log = logging.getLogger(__name__)
 
 
-def check_devices(trainer: Config) -> None:
+def check_devices(trainer: TrainerPart) -> None:
     """Refuse devices that this machine does not have, and a precision that they do not have."""
-    accelerator, devices, precision = (
-        trainer[name] for name in ("accelerator", "devices", "precision")
-    )
+    accelerator, devices, precision = trainer.accelerator, trainer.devices, trainer.precision
     try:
         Fabric(accelerator=accelerator, devices=devices)  # which judges them as a trainer does
     except Exception as error:  # of several kinds
@@ -38,19 +37,19 @@ def check_devices(trainer: Config) -> None:
         )
 
 
-def fitting_precision(trainer: Config) -> str:
+def fitting_precision(trainer: TrainerPart) -> str:
     """The precision that `auto` is on this machine, or the one that is configured."""
-    if trainer["precision"] != "auto":
-        return trainer["precision"]
-    return "bf16-mixed" if has_bfloat16(device_of(trainer["accelerator"])) else "32-true"
+    if trainer.precision != "auto":
+        return trainer.precision
+    return "bf16-mixed" if has_bfloat16(device_of(trainer.accelerator)) else "32-true"
 
 
-def log_precision(trainer: Config, used: str) -> None:
+def log_precision(trainer: TrainerPart, used: str) -> None:
     """Log the precision in use and a faster one; `used` may come from another machine."""
-    device = device_of(trainer["accelerator"])
+    device = device_of(trainer.accelerator)
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
-    if trainer["precision"] == "auto":
+    if trainer.precision == "auto":
         fits = used == fitting_precision(trainer)
         since = "from trainer.precision=auto" if fits else "with which this run began"
         log.info("precision: %s, %s; %s", used, since, hardware)
@@ -63,33 +62,32 @@ def log_precision(trainer: Config, used: str) -> None:
         )
 
 
-def build_trainer(config: Config, precision: str) -> Trainer:
-    """The trainer with its callbacks and loggers, without those set to null."""
-    callbacks, loggers = (
-        [
-            build(f"{group}.{name}", base, node, None)
-            for name, node in (config[group] or {}).items()
-            if node is not None
-        ]
-        for group, base in (("callbacks", Callback), ("logger", Logger))
-    )
-    settings = with_checkpoint_files(config["trainer"])
-    settings |= {"precision": precision, "default_root_dir": config["folder"]}
+def build_trainer(settings: RunSettings, precision: str) -> Trainer:
+    """The trainer with its callbacks and loggers."""
+    callbacks = [
+        build(f"callbacks.{name}", Callback, part, None)
+        for name, part in settings.callbacks.parts.items()
+    ]
+    loggers = [
+        build(f"logger.{name}", Logger, part, None) for name, part in settings.loggers.items()
+    ]
+    trainer = with_checkpoint_files(settings.trainer)
+    trainer |= {"precision": precision, "default_root_dir": settings.folder}
     # Otherwise Lightning would add its own bar.
-    settings["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
-    return build("trainer", Trainer, settings, None, callbacks=callbacks, logger=loggers)
+    trainer["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
+    return build("trainer", Trainer, trainer, None, callbacks=callbacks, logger=loggers)
 
 
-def with_checkpoint_files(trainer: Config) -> Config:
+def with_checkpoint_files(trainer: TrainerPart) -> PartConfig:
     """The settings of a trainer for this machine.
 
     Our plugin stands beside its own: others' checkpoints could not be read again.
     """
-    given = trainer.get("plugins") or []
+    given = trainer.plugins or []
     plugins = given if isinstance(given, list) else [given]
     others = [plugin for plugin in plugins if plugin != CHECKPOINT_FILES]
     own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
-    return trainer | own
+    return trainer.part | own
 
 
 def fit(

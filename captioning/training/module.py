@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Config
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -27,7 +26,7 @@ from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.metrics.table import BOUND
 from captioning.models.protocol import Captioner
-from captioning.runs.settings import FORMAT
+from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
 
@@ -42,7 +41,9 @@ class CaptioningModule(LightningModule):
         backbone_lr: learning rate of the backbone; None: the same as for the model.
         pretrained_lr: that of a language model's own weights.
         schedule: made from the optimiser and the number of optimiser steps of the training.
-        config: the resolved configuration, saved in checkpoints to build the same parts again.
+        seed: of the random numbers of every batch.
+        stored: what checkpoints have of the run's configuration.
+        monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
     def __init__(
@@ -56,14 +57,16 @@ class CaptioningModule(LightningModule):
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
-        config: Config,
+        seed: int,
+        stored: TrainedSettings,
+        monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
     ):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
-        self.vocabulary, self.config = vocabulary, dict(config)
+        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
@@ -76,8 +79,7 @@ class CaptioningModule(LightningModule):
         self._schedule = schedule
         self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
         self.test_scores = CaptionScores(scorers["test"])
-        callbacks = config.get("callbacks") or {}
-        self._monitored = {(callback or {}).get("monitor") for callback in callbacks.values()}
+        self._monitored = monitored
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
         # Quantiles of the scores by which the search ranked the last validation's captions.
         self.quantiles: list[float] = []
@@ -109,7 +111,7 @@ class CaptioningModule(LightningModule):
     on_test_batch_start = on_validation_batch_start  # type: ignore[assignment]
 
     def _seed(self, stage: int, batch: int) -> None:
-        key = np.random.SeedSequence((self.config["seed"], self.global_rank, stage, batch))
+        key = np.random.SeedSequence((self.seed, self.global_rank, stage, batch))
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -123,7 +125,7 @@ class CaptioningModule(LightningModule):
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
         step = self.trainer.fit_loop.epoch_loop.total_batch_idx
-        random = BatchRandom(self.config["seed"], step, batch.index)
+        random = BatchRandom(self.seed, step, batch.index)
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -228,16 +230,13 @@ class CaptioningModule(LightningModule):
         schedule = self._schedule(self._optimizer, int(steps))
         return [self._optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the configuration and vocabulary of the captioner, and the quantiles if these weights
-        were validated.
-        """
-        own = {"format": FORMAT, "config": self.config, "words": self.vocabulary.saved}
-        if self.quantiles and self._validated == self.global_step:
-            own["quantiles"] = self.quantiles
-        checkpoint["captioning"] = own
+    def on_save_checkpoint(self, checkpoint: Content) -> None:
+        """Add configuration and vocabulary, and the quantiles if these weights were validated."""
+        quantiles = self.quantiles if self._validated == self.global_step else ()
+        words = self.vocabulary.saved
+        checkpoint["captioning"] = captioner_section(self.stored.config, words, quantiles)
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""
         if checkpoint["captioning"]["words"] != self.vocabulary.saved:
             raise CaptioningError(

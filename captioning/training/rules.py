@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from captioning.backbones.base import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.registry import CheckedPart
-from captioning.config.types import Config
+from captioning.config.schemas.run import RunSettings
 from captioning.errors import CaptioningError
 from captioning.models import Captioner
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
@@ -14,7 +14,7 @@ from captioning.training.objectives import Objective
 
 
 def check_rules(
-    config: Config,
+    settings: RunSettings,
     parts: Mapping[str, CheckedPart],
     backbone: Backbone,
     model: Captioner,
@@ -22,8 +22,7 @@ def check_rules(
 ) -> None:
     """Refuse parts that do not go together, which would show in the middle of training or never."""
     learner, system = parts["objective"].target.__name__, parts["model"].target.__name__
-    settings = config["model"]
-    relative = (settings.get("encoder") or {}).get("relative", "none")
+    relative = settings.model.relative
     if objective.stochastic and not model.stochastic:
         raise CaptioningError(
             f"objective {learner} learns from sampled attention, and model {system} samples none: "
@@ -34,12 +33,12 @@ def check_rules(
             f"objective {learner} regularises attention, and model {system} has none: set "
             "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
         )
-    if objective.needs_initial and config["init_from"] is None:
+    if objective.needs_initial and settings.init_from is None:
         raise CaptioningError(
             "objective.kl_weight holds the model near the one that training begins from, which is "
             "random: set init_from=CHECKPOINT, or objective.kl_weight=0"
         )
-    if settings.get("freeze") and not (settings["path"] or config["init_from"]):
+    if settings.model.freeze and not (settings.model.path or settings.init_from):
         raise CaptioningError(
             "model.freeze=true holds weights that training begins from, and these are random: set "
             "model.path=FOLDER, or model.freeze=false"
@@ -56,15 +55,19 @@ def check_rules(
                     f"{type(part).__name__} reads the vectors of one image in their order, and "
                     f"backbone=several_images has {backbone.images}: choose another part"
                 )
-    tuned = any(weight.requires_grad for weight in model.pretrained)
-    for key, trained, network, needed in (
-        ("backbone_lr", backbone.trainable, "backbone", "backbone.trainable=true"),
-        ("pretrained_lr", tuned, "language model", "model=language_model model.freeze=false"),
-    ):
-        rate = config["optimizer"].get(key)
-        if rate is not None and not trained:
-            raise CaptioningError(
-                f"optimizer.{key}={rate} needs a {network} that is trained: set {needed}, or "
-                f"optimizer.{key}=null"
-            )
-    check_monitors(config)
+    rates = settings.optimizer
+    if not backbone.trainable:
+        _check_rate("backbone_lr", rates.backbone_lr, "backbone", "backbone.trainable=true")
+    if not any(weight.requires_grad for weight in model.pretrained):
+        unfrozen = "model=language_model model.freeze=false"
+        _check_rate("pretrained_lr", rates.pretrained_lr, "language model", unfrozen)
+    check_monitors(settings)
+
+
+def _check_rate(key: str, rate: float | None, network: str, needed: str) -> None:
+    """Refuse a learning rate of weights that are not trained."""
+    if rate is not None:
+        raise CaptioningError(
+            f"optimizer.{key}={rate} needs a {network} that is trained: set {needed}, or "
+            f"optimizer.{key}=null"
+        )

@@ -1,7 +1,7 @@
 """Choose the weights and the width of the beam on the validation split, after training."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def select(
     data: LightningDataModule,
     widths: Sequence[int] | None,
     test: bool,
-    earlier: dict[str, Any] | None,
+    earlier: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Load the best weights, and choose the best (first) of several beam widths.
 
@@ -38,7 +38,7 @@ def select(
             if score == earlier["best"]:
                 use_width(module, int(width))
                 break
-        return earlier
+        return dict(earlier)
     if not widths:
         best = checkpoint.best_model_score
         return {"best": None if best is None else float(best)}
@@ -82,4 +82,4 @@ def load_best(module: CaptioningModule, trainer: Trainer) -> None:
 def use_width(module: CaptioningModule, width: int) -> None:
     """Set the beam width of the module and of its checkpoints."""
     module.search = partial(module.search, width=width)  # type: ignore[call-arg]
-    module.config["decoding"]["width"] = width
+    module.stored.choose_width(width)

@@ -15,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings
 from captioning.data.words import Language
 from captioning.features.build import FeatureStore
 from captioning.files import markdown_table
 from captioning.runs.evaluation.captions import add_scores, read_records
-from captioning.runs.settings import plain_settings
 from captioning.training import setup
 
 PARTS = 5
@@ -27,7 +28,7 @@ PARTS = 5
 
 def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
-    settings = plain_settings(config)
+    settings = check_settings(RunSettings, config)
     parts = setup.check_parts(settings)
     splits, backbone = (
         setup.read_training_data(settings, parts),

@@ -25,10 +25,11 @@ from support import QUIET, assembled, checked, composed, miniature, small_run
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
 from captioning.config.explain import explain
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings
 from captioning.data.shapes import ShapesReader
 from captioning.errors import CaptioningError
 from captioning.models import Transformer
-from captioning.runs.settings import plain_settings
 from captioning.training import fit
 from captioning.training.callbacks.resume import CheckpointFiles
 from captioning.training.objectives import CrossEntropy
@@ -260,7 +261,8 @@ def test_checkpoints_can_be_read_again_with_any_plugins(given):
     if given:  # which Lightning takes in one of two ways
         config.trainer.precision = None
     checked(config)
-    strategy = fit.build_trainer(plain_settings(config), config.trainer.precision).strategy
+    settings = check_settings(RunSettings, config)
+    strategy = fit.build_trainer(settings, settings.trainer.precision).strategy
     assert isinstance(strategy.checkpoint_io, CheckpointFiles)
     assert isinstance(strategy.precision_plugin, DoublePrecision) == bool(given)
 

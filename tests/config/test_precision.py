@@ -12,6 +12,8 @@ from json_files import read_json, write_json
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
 from captioning import machine, run
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings
 from captioning.training import fit
 
 FITTING = {True: "bf16-mixed", False: "32-true"}
@@ -33,7 +35,8 @@ def has_bfloat16(monkeypatch):
 def test_auto_is_what_the_device_is_made_for(answer, has_bfloat16):
     has_bfloat16(answer)
     for chosen in ("auto", "32-true", "bf16-mixed"):
-        found = fit.fitting_precision(composed(f"trainer.precision={chosen}").trainer)
+        settings = check_settings(RunSettings, composed(f"trainer.precision={chosen}"))
+        found = fit.fitting_precision(settings.trainer)
         assert found == (FITTING[answer] if chosen == "auto" else chosen)
     here = "cuda" if torch.cuda.is_available() else "cpu"
     assert [machine.device_of(name).type for name in ("auto", "cpu")] == [here, "cpu"]

@@ -10,7 +10,10 @@ from refusals import refuses
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.config.registry import CONF, EXTRA_KEYS, build, check_part, modules_of, target_of
+from captioning.config.registry import CONF, build, check_part, modules_of, target_of
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import with_role
+from captioning.config.types import Role
 from captioning.data.readers.reading import Reader
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
@@ -168,4 +171,7 @@ def test_extra_keys_are_those_that_no_class_takes(group):
         if node.get("_target_", "???") != "???":
             target = target_of(group, node["_target_"], None)
             parameters |= inspect.signature(target).parameters.keys()
-    assert keys - parameters == {*EXTRA_KEYS.get(group, ())}
+    extra = {*with_role(RunSettings, Role.BESIDE)}
+    assert {f"{group}.{key}" for key in keys - parameters} == {
+        key for key in extra if key.startswith(f"{group}.")
+    }

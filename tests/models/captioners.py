@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
-from captioning.config.registry import CONF, strip_extra_keys
+from captioning.config.registry import CONF
+from captioning.config.schemas.run import strip_extra_keys
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)

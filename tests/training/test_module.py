@@ -201,8 +201,7 @@ def test_a_monitored_metric_that_fails_ends_the_training_and_others_do_not():
     run.validate(found, data(SPLITS), verbose=False)
     assert "val/BLEU-4" in run.callback_metrics
     assert "val/Failing" not in run.callback_metrics
-    config = found.config | {"callbacks": {"checkpoint": {"monitor": "val/Failing"}, "none": None}}
-    monitored = module(splits=SPLITS, metrics=metrics, config=config)
+    monitored = module(splits=SPLITS, metrics=metrics, monitored={"val/Failing"})
     with pytest.raises(CaptioningError, match=r"val/Failing is monitored.*resume=true"):
         trainer().validate(monitored, data(SPLITS), verbose=False)
 
@@ -218,7 +217,7 @@ def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(tmp_path, buil
     run.fit(first, loader(THREE))
     run.save_checkpoint(tmp_path / "half.ckpt")
     saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
-    assert saved["captioning"] == {"format": FORMAT, "config": first.config, "words": WORDS}
+    assert saved["captioning"] == {"format": FORMAT, "config": first.stored.config, "words": WORDS}
     assert saved["state_dict"]["backbone.scale"].item() == 0.125
     others = [key for key in saved["state_dict"] if not key.startswith(("model", "backbone"))]
     assert others == [f"objective.{name}" for name in state]

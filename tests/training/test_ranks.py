@@ -118,9 +118,9 @@ def score(folder, processes, rank):
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
     callbacks += [AttentionPanels(own / "attention", images=4), AttentionLogger(own, images=4)]
     metrics = ("BLEU", "CIDEr", "diversity")
-    found = module(randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=metrics)
+    model = randomised(show_attend_tell(), 1.0, seed=4)
+    found = module(model, splits=SPLITS, metrics=metrics, root=str(folder))
     found.search = partial(sample, n=3, temperature=2.0, max_length=5)
-    found.config["data"] = {"reader": {"root": str(folder)}}
     source = data(SPLITS | {"test": examples(5, folder)}, eval_batch_size=2)
     run = launched(processes, callbacks=callbacks, default_root_dir=folder / "rank 0")
     run.test(found, source, verbose=False)

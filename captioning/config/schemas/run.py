@@ -1,26 +1,34 @@
 """The settings of `captioning run`, and the rules among them that need no part to be built."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
 from pydantic import Field, model_validator
 
-from captioning.config.settings import DataSettings, SearchSettings, Settings
+from captioning.config.settings import DataSettings, SearchSettings, Settings, with_role
 from captioning.config.types import (
+    BatchSize,
+    Beside,
+    Config,
     Count,
     Distinct,
+    Free,
+    Length,
     Name,
     NotNegative,
     NotNegativeInt,
     PartConfig,
     PathText,
+    Place,
     Positive,
     PositiveInt,
+    Role,
     Seconds,
     Seed,
+    Workers,
 )
 from captioning.errors import no_setting, ours_for
 from captioning.metrics.table import MetricName, MetricNames
@@ -32,26 +40,67 @@ OrEndless = PositiveInt | Literal[-1]
 class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
 
+    @property
+    def part(self) -> PartConfig:
+        """What the part is built from: its class and arguments alone."""
+        beside = with_role(type(self), Role.BESIDE)
+        return {key: value for key, value in self.plain.items() if key not in beside}
+
 
 class RunDataSettings(DataSettings):
     """Settings below `data`."""
 
     view: PartConfig
     views: Count
-    max_words: Any
-    max_pieces: Any
-    metrics: Sequence[MetricName]
-    groups: str | None = None
+    batch_size: BatchSize
+    eval_batch_size: BatchSize
+    captions_per_image: Count
+    max_words: Length
+    max_pieces: Length | None
+    metrics: Free[Sequence[MetricName]]
+    groups: Free[str | None] = None
+    model_size: Free[Any] = None
+    num_workers: Free[Workers]
     train_images: PositiveInt | None
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
 
 
+class ModelPart(PartSettings):
+    """Settings below `model`."""
+
+    title: Beside[Free[Any]] = None
+    size: Beside[Free[Any]] = None
+    sha256: Beside[Any] = None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest input that the model reads, if it is limited."""
+        limit = self.plain.get("max_tokens")
+        return limit if isinstance(limit, int) else None
+
+    @property
+    def path(self) -> str | None:
+        """The folder of a language model's weights."""
+        return self.plain.get("path")
+
+    @property
+    def freeze(self) -> bool:
+        """Whether a language model keeps its weights."""
+        return bool(self.plain.get("freeze"))
+
+    @property
+    def relative(self) -> str:
+        """How the encoder sees the places of image vectors relative to each other."""
+        encoder = self.plain.get("encoder") or {}
+        return encoder.get("relative", "none")
+
+
 class SearchPart(PartSettings, SearchSettings):
     """Settings below `decoding`."""
 
-    beam_widths: Distinct[Count] | None = None
+    beam_widths: Beside[Distinct[Count] | None] = None
     """[1,3,5]: after training, tests the width that is best on validation"""
 
     @model_validator(mode="after")
@@ -67,8 +116,8 @@ class OptimizerPart(PartSettings):
     """Settings below `optimizer`."""
 
     lr: NotNegative | None = None
-    backbone_lr: Positive | None = None
-    pretrained_lr: Positive | None = None
+    backbone_lr: Beside[Positive | None] = None
+    pretrained_lr: Beside[Positive | None] = None
 
 
 class TrainerPart(PartSettings):
@@ -85,6 +134,7 @@ class TrainerPart(PartSettings):
     check_val_every_n_epoch: PositiveInt | None
     log_every_n_steps: PositiveInt | None
     val_check_interval: Positive | str | dict[str, int] | None = None
+    plugins: Any = None
     limit_train_batches: Any = None
     limit_val_batches: Any = None
     limit_test_batches: Any = None
@@ -116,6 +166,20 @@ class CallbackSettings(Settings, extra="allow"):
     __pydantic_extra__: dict[str, PartConfig | None] = Field(init=False)
     checkpoint: CheckpointPart
     early_stopping: EarlyStoppingPart | None = None
+    progress_bar: Free[PartConfig | None] = None
+    wandb: Free[PartConfig | None] = None
+    gradient_norm: Free[PartConfig | None] = None
+
+    @property
+    def parts(self) -> dict[str, PartConfig]:
+        """Those that are not null, in their order."""
+        return {name: part for name, part in self.plain.items() if part is not None}
+
+    @property
+    def monitors(self) -> dict[str, str]:
+        """The column of `metrics.csv` that a callback monitors, by the name of the callback."""
+        watching = {name: part for name, part in self.parts.items() if part.get("monitor")}
+        return {name: part["monitor"] for name, part in watching.items()}
 
 
 class MetricSettings(Settings):
@@ -125,7 +189,7 @@ class MetricSettings(Settings):
     """scores of validation, without Java"""
     test: MetricNames
     """scores of the test; without Java METEOR is skipped"""
-    timeout: Seconds
+    timeout: Free[Seconds]
     """seconds without an answer after which a Java scorer is given up"""
 
 
@@ -143,28 +207,28 @@ class ChoiceSettings(Settings, extra="allow"):
 class RunSettings(Settings):
     """Settings of a run. Parts are judged by their classes when PyTorch is imported."""
 
-    choices: ChoiceSettings
+    choices: Free[ChoiceSettings]
     name: Name
     """name of the experiment; experiments set their own"""
-    folder: str | None
+    folder: Place[str | None]
     """the run folder, set by the run"""
     seed: Seed
     """random seed of weights, the order of images and sampling"""
-    resume: bool | PathText | None
+    resume: Free[bool | PathText | None]
     """true: resume the interrupted run with these settings; or its folder; null: only in sweeps"""
     init_from: PathText | None
     """a checkpoint to fine-tune: weights, vocabulary, model and backbone"""
-    test: bool
+    test: Free[bool]
     """false: skip the test split, for hyperparameter search"""
-    runs: PathText
+    runs: Free[PathText]
     """run folders are <runs>/<name>-<model>-seed<seed>[-KEY=VALUE ...]"""
-    debug: bool
+    debug: Free[bool]
     """true: a dry run of every part, see conf/debug.yaml"""
-    cache: PathText
+    cache: Place[PathText]
     """drawn scenes and cached features"""
     metrics: MetricSettings
     backbone: PartConfig
-    model: PartConfig
+    model: ModelPart
     objective: PartConfig
     decoding: SearchPart
     optimizer: OptimizerPart
@@ -172,7 +236,12 @@ class RunSettings(Settings):
     trainer: TrainerPart
     data: RunDataSettings
     callbacks: CallbackSettings
-    logger: dict[str, PartConfig | None] | None
+    logger: Free[dict[str, PartConfig | None] | None]
+
+    @property
+    def loggers(self) -> dict[str, PartConfig]:
+        """Those that are not null."""
+        return {name: part for name, part in (self.logger or {}).items() if part is not None}
 
     @model_validator(mode="after")
     def _has_words_that_fit(self) -> Self:
@@ -181,14 +250,14 @@ class RunSettings(Settings):
                 "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not "
                 "set"
             )
-        limit, longest = self.model.get("max_tokens"), self.data.max_pieces
-        if isinstance(limit, int) and isinstance(longest, int) and longest + 1 > limit:
+        limit, longest = self.model.max_tokens, self.data.max_pieces
+        if limit is not None and longest is not None and longest + 1 > limit:
             key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
             raise ValueError(
                 f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
                 f"model.max_tokens={limit}: set model.max_tokens={longest + 1} or {key}={limit - 1}"
             )
-        path = self.model.get("path") if "architecture" in self.model else None
+        path = self.model.path if "architecture" in self.model.plain else None
         words = self.data.vocabulary
         if path and isinstance(words, dict) and words.get("subwords") != path:
             raise ValueError(
@@ -201,7 +270,7 @@ class RunSettings(Settings):
         callbacks = self.callbacks.model_extra or {}
         if self.test and not callbacks.get("results"):
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        if callbacks.get("learning_rate") and not any((self.logger or {}).values()):
+        if callbacks.get("learning_rate") and not any(self.loggers.values()):
             raise ValueError(
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
@@ -224,7 +293,8 @@ class RunSettings(Settings):
     @model_validator(mode="after")
     def _uses_its_processes(self) -> Self:
         devices, started = self.trainer.devices, int(os.environ.get("WORLD_SIZE", 1))
-        if "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1:
+        launcher = HydraConfig.get().launcher._target_ if HydraConfig.initialized() else ""
+        if "joblib" in launcher and devices != 1:
             raise ValueError(
                 "hydra/launcher=processes gives each job one process, and trainer.devices="
                 f"{devices} needs others: set trainer.devices=1, or leave the launcher out"
@@ -235,3 +305,13 @@ class RunSettings(Settings):
                 "its own: set trainer=ddp and trainer.devices to their number per node"
             )
         return self
+
+
+def strip_extra_keys(config: Config) -> Config:
+    """A stored configuration whose parts have arguments of their constructors alone."""
+    stripped = dict(config)
+    for key in with_role(RunSettings, Role.BESIDE):
+        group, _, name = key.partition(".")
+        if isinstance(config.get(group), Mapping):
+            stripped[group] = {k: v for k, v in stripped[group].items() if k != name}
+    return stripped

@@ -35,6 +35,26 @@ Content = dict[str, Any]
 """Of the file of a checkpoint: tensors and plain values by name."""
 
 
+class TrainedSettings:
+    """The configuration of a run in its checkpoints, from which the same parts are built again."""
+
+    def __init__(self, config: Config):
+        self.config = config
+
+    @property
+    def decoding(self) -> Config:
+        """The search, of the width that was chosen if one was."""
+        return self.config["decoding"]
+
+    def choose_width(self, width: int) -> None:
+        self.decoding["width"] = width
+
+    @property
+    def root(self) -> str | None:
+        """The folder that names of images are relative to, if the reader has one."""
+        return self.config["data"]["reader"].get("root")
+
+
 class Checkpoint(BaseModel):
     """The parts of a checkpoint that captioning needs."""
 
@@ -230,18 +250,28 @@ def write_safetensors(
                 f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false"
             )
         state = {**state, **matrices}
-    inside = {"format": FORMAT, "config": config, "words": words}
-    if score:
-        inside["score"] = score
-    if quantiles:
-        inside["quantiles"] = list(quantiles)
-    inside = json.loads(json.dumps(inside))  # as it will be read
+    inside = json.loads(json.dumps(captioner_section(config, words, quantiles, score)))  # as read
     content_digest = digest({"captioning": inside, "state_dict": state})
     about = {**inside, "tensors": list(state), "digest": content_digest}
     # copies, because safetensors refuses tensors that share their numbers
     copies = {name: t.clone(memory_format=torch.contiguous_format) for name, t in state.items()}
     with atomic_write(path) as file:
         file.write(save(copies, {KEY: json.dumps(about)}))
+
+
+def captioner_section(
+    config: Config,
+    words: list[str] | str,
+    quantiles: Sequence[float] = (),
+    score: str | None = None,
+) -> Content:
+    """What a checkpoint has of a captioner beside its weights."""
+    section: Content = {"format": FORMAT, "config": config, "words": words}
+    if score:
+        section["score"] = score
+    if quantiles:
+        section["quantiles"] = list(quantiles)
+    return section
 
 
 def _infinite(state: Mapping[str, Tensor]) -> str | None:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from captioning.config.registry import class_name, each_part
-from captioning.config.types import Config, given_path
+from captioning.config.types import PartConfig, given_path
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
@@ -108,15 +108,16 @@ class PretrainedWeights:
             raise CaptioningError(f"init_from={self.path} has settings that are no plain values")
         return node
 
-    def check_architecture(self, config: Config) -> None:
+    def check_architecture(self, backbone: PartConfig, model: PartConfig) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
         Settings that only one of them has are left to the names and shapes of the weights; null
         and false settings of a backbone are the same.
         """
+        parts = {"backbone": backbone, "model": model}
         for name, ignored in IGNORED_DIFFERENCES.items():
             before = dict(each_setting(self._saved.config[name], name))
-            now = dict(each_setting(config[name], name))
+            now = dict(each_setting(parts[name], name))
             decisive = [
                 key
                 for key in before.keys() & now.keys()
@@ -153,11 +154,11 @@ class PretrainedWeights:
 
 
 def model_limit(
-    config: Config, initial: PretrainedWeights | None
+    folder: str | None, initial: PretrainedWeights | None
 ) -> AbstractContextManager[AllocationLimit | None]:
-    """The limit for a model that a file describes: a checkpoint, or a folder of a library."""
+    """The limit for a model that files describe: a checkpoint, or the `folder` of a library."""
     if initial is not None:
         return AllocationLimit.for_file(initial._saved.shapes)
-    if (path := config["model"].get("path")) is not None:
-        return AllocationLimit.for_file(tensor_shapes(given_path(path)))
+    if folder is not None:
+        return AllocationLimit.for_file(tensor_shapes(given_path(folder)))
     return nullcontext()

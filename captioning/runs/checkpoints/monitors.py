@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.types import Config
+from captioning.config.schemas.run import RunSettings
+from captioning.config.types import PartConfig
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
@@ -22,43 +23,44 @@ OF_TRAINING = ("train/", "lr-", "seconds")
 log = logging.getLogger(__name__)
 
 
-def check_monitors(config: Config) -> None:
-    """Refuse monitors that are not computed."""
-    metrics = config["metrics"]["val"]
-    scores = [f"val/{name}" for name in scores_of(metrics, config["data"]["language"])]
+def check_monitors(settings: RunSettings) -> None:
+    """Refuse monitors that are not computed, or that their callback would misread."""
+    metrics = settings.metrics.val
+    scores = [f"val/{name}" for name in scores_of(metrics, settings.data.caption_language.code)]
     columns = [*scores, LOSS]
     if metrics:
-        columns += [f"val/{name}" for name in _statistics([*metrics, *config["data"]["metrics"]])]
+        columns += [f"val/{name}" for name in _statistics([*metrics, *settings.data.metrics])]
     diversity = [f"val/{score.name}" for score in Diversity.scores]
-    for name, callback in config["callbacks"].items():
-        monitor = (callback or {}).get("monitor")
-        if not monitor:
-            continue
+    for name, monitor in settings.callbacks.monitors.items():
         setting = f"callbacks.{name}.monitor={monitor}"
         if not monitor.startswith(OF_TRAINING) and monitor not in columns:
             raise CaptioningError(
                 f"{setting} is not computed with metrics.val={metrics}; choose one of "
                 f"{', '.join([*scores, LOSS])}, or add its metric"
             )
-        best, mode = _best(monitor), callback.get("mode")
+        best, mode = _best(monitor), settings.callbacks.parts[name].get("mode")
         if None not in (best, mode) and mode != best:
             raise CaptioningError(
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
                 f"it to {best}"
             )
-        if monitor in diversity and _gives_one_caption(config["decoding"]):
+        if monitor in diversity and _gives_one_caption(settings.decoding.part):
             raise CaptioningError(
                 f"{setting} needs several captions of an image, and decoding gives one; {SEVERAL}"
             )
-    widths = config["decoding"].get("beam_widths")
-    monitor = config["callbacks"]["checkpoint"]["monitor"]
+    if settings.decoding.beam_widths:
+        _check_compares_scores(settings, scores)
+
+
+def _check_compares_scores(settings: RunSettings, scores: Sequence[str]) -> None:
+    """Refuse to choose a beam width by a monitor that no search changes."""
+    monitor = settings.callbacks.checkpoint.monitor
     name = monitor.removeprefix("val/")
-    has_metric = monitor in scores or (name in SCORES and SCORES[name].metric)
-    if widths and not has_metric:
+    if monitor not in scores and not (name in SCORES and SCORES[name].metric):
         raise CaptioningError(
-            f"decoding.beam_widths={widths} compares the scores of captions, and "
-            f"callbacks.checkpoint.monitor={monitor} is none: set decoding.beam_widths=null, or "
-            "monitor a score"
+            f"decoding.beam_widths={settings.decoding.beam_widths} compares the scores of "
+            f"captions, and callbacks.checkpoint.monitor={monitor} is none: set "
+            "decoding.beam_widths=null, or monitor a score"
         )
 
 
@@ -76,7 +78,7 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     return chosen
 
 
-def _gives_one_caption(decoding: Config) -> bool:
+def _gives_one_caption(decoding: PartConfig) -> bool:
     # a search of the user's own may give any number
     ours = decoding["_target_"].startswith("captioning.")
     return ours and max(decoding.get(key, 1) for key in ("n_best", "n", "groups")) == 1

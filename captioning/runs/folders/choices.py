@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from captioning.config.arguments import parse_overrides
 from captioning.config.registry import class_name, each_part
@@ -19,8 +19,6 @@ SYSTEM = ("model", "data", "experiment")
 """Choices of every run. Together they decide all parts that the command does not choose."""
 NO_PARTS = (*FREE, "hydra", "trainer", "callbacks")
 """Groups that are no part of a system: they name a run only if they are swept."""
-SWEPT: list[str] = []
-"""What the sweep of this process's job varies, if it is one (`captioning.runs.jobs`)."""
 MAX_FURTHER = 100
 """Characters of a folder's name for further choices."""
 
@@ -84,8 +82,17 @@ def further(choices: Mapping[str, Any]) -> str:
     return f"-{name}" if name else ""
 
 
+def keep_swept(keys: Iterable[str]) -> None:
+    """Keep what the sweep of the present job varies where Hydra has it if a file sets it."""
+    hydra: Any = HydraConfig.get()
+    with read_write(hydra), open_dict(hydra):  # another sweeper may have no such setting
+        hydra.sweeper.params = dict.fromkeys(keys, "")
+
+
 def swept_keys() -> list[str]:
     """The settings and groups that the sweep of this job varies, without those in every name."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.MULTIRUN:
         return []
-    return [key for key in SWEPT if key not in ("name", "model", "seed")]
+    swept = hydra.sweeper.get("params") or {}
+    return [str(key) for key in swept if key not in ("name", "model", "seed")]

@@ -17,6 +17,8 @@ from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.registry import each_part, target_of
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import each_field
 from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
@@ -27,6 +29,7 @@ from captioning.runs.settings import (
     FREE,
     differing,
     each_setting,
+    in_some_folder,
     is_in,
     list_differences,
     plain_settings,
@@ -100,17 +103,13 @@ def sha256(text: str) -> str:
 def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
     """Both values, as JSON, of each setting in which an earlier run differs from the present one.
 
-    A setting that one of them lacks has the default of the class that takes it.
+    A setting that one of them lacks has the default with which it is declared.
     """
-    defaults = {}
-    for group, part in each_part("", now):
-        try:
-            taken = signature(target_of(group, part["_target_"], None)).parameters
-        except CaptioningError:  # of a group that no part is built from
-            continue
-        for name, parameter in taken.items():
-            if not is_in(key := f"{group}.{name}", FREE) and not WEIGHTS.fullmatch(key):
-                defaults[key] = json.dumps(parameter.default, default=str)
+    defaults = {
+        key: json.dumps(value, default=str)
+        for key, value in default_settings(now).items()
+        if not is_in(key, FREE) and not WEIGHTS.fullmatch(key)
+    }
 
     def completed(config: Config) -> dict[str, str]:
         given = {key for key, _ in each_setting(config)}
@@ -118,6 +117,33 @@ def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
         return absent | compared_settings(config)
 
     return differing(completed(before), completed(now), quoted(None))
+
+
+def default_settings(config: Config) -> dict[str, Any]:
+    """The defaults of the schema, and of the classes of all parts of a configuration, by key.
+
+    Example:
+        `{"data.groups": None, "optimizer.lr": 0.001, "decoding.filters.min_length": 0, ...}`
+    """
+    fields = each_field(RunSettings)
+    defaults = {
+        key: field.get_default(call_default_factory=True)
+        for key, field in fields
+        if not field.is_required()
+    }
+    for group, part in each_part("", config):
+        try:
+            taken = signature(target_of(group, part["_target_"], None)).parameters
+        except CaptioningError:  # of a group that no part is built from
+            continue
+        for name, parameter in taken.items():
+            if parameter.default is not parameter.empty:
+                defaults[f"{group}.{name}"] = parameter.default
+    for key, value in each_setting(config):
+        # 1 and 1.0 are one value, and two texts
+        if type(value) in (int, float) and defaults.get(key) == value:
+            defaults[key] = value
+    return defaults
 
 
 @dataclass(frozen=True)
@@ -137,6 +163,24 @@ class Earlier:
         log.info("%s is %s: %s; %s", self.folder, state, self.record.progress, what)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The runs among which an earlier one is looked for."""
+
+    numbered: list[Earlier]  # of the folder's own name, the latest first; or the one asked for
+    others: list[Earlier]
+
+    @property
+    def every(self) -> list[Earlier]:
+        return self.numbered + self.others
+
+    @property
+    def latest(self) -> Earlier | None:
+        """One of the same identity, else the latest of the folder's name."""
+        same = [run for run in self.every if run.equal]
+        return next(iter(same + self.numbered), None)
+
+
 def find_earlier(
     config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
 ) -> Path | None:
@@ -149,21 +193,9 @@ def find_earlier(
     """
     if config.resume is False:
         return None
-    sweep, named = in_sweep(), isinstance(config.resume, str)
-    wanted = sweep or config.resume is not None
-    base, plain = run_folder(config), plain_folder(config)
-    read = partial(_read, identity=identity, settings=plain_settings(config, str(base)))
-    if named:
-        numbered = found = read([Path(config.resume)], must_read=True)
-        if not found:
-            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
-    else:
-        numbered = read(_numbered(base), must_read=wanted)
-        # those of other swept settings; where it is asked for, also those in folders of any name
-        pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
-        others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
-        found = numbered + read(sorted(others.difference(run.folder for run in numbered)))
-    same = _furthest_first(found, source)
+    wanted = in_sweep() or config.resume is not None
+    found = _candidates(config, identity, must_read=wanted)
+    same = _furthest_first(found.every, source)
     free = [run for run in same if not is_being_written(run.folder)]
     if not wanted:
         _name_unfinished(free)
@@ -171,17 +203,33 @@ def find_earlier(
     if same:
         for run in free[1:]:
             run.tell(f"it has the same settings; resume={run.folder} takes it")
-        return [*free, *same][0].folder
-    latest = next(iter([*(run for run in found if run.equal), *numbered]), None)
-    if sweep or latest is None:
-        if latest is not None and latest.equal:
-            edited = _edited(latest, source)
-            log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
-        elif not sweep:
+        return (free or same)[0].folder
+    latest = found.latest
+    if latest is not None and not in_sweep():
+        _check_continues(latest, config, identity, source)
+        return latest.folder
+    if latest is None:
+        if not in_sweep():
             log.info("resume=true finds no run of these settings in %s: this is new", config.runs)
-        return None
-    _check_continues(latest, config, identity, source)
-    return latest.folder
+    elif latest.equal:
+        edited = _edited(latest, source)
+        log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
+    return None
+
+
+def _candidates(config: DictConfig, identity: Mapping[str, str], must_read: bool) -> Candidates:
+    base, plain = run_folder(config), plain_folder(config)
+    read = partial(_read, identity=identity, settings=plain_settings(in_some_folder(config)))
+    if isinstance(config.resume, str):
+        named = read([Path(config.resume)], must_read=True)
+        if not named:
+            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
+        return Candidates(named, [])
+    numbered = read(_numbered(base), must_read=must_read)
+    # those of other swept settings; where it is asked for, also those in folders of any name
+    pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
+    others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
+    return Candidates(numbered, read(sorted(others.difference(run.folder for run in numbered))))
 
 
 def _read(
@@ -243,7 +291,7 @@ def _check_continues(
     problems = []
     if size != recorded:  # which decides many others
         problems.append(f"came with model.size={size} (it has {recorded})")
-    elif both := changed_settings(begun, plain_settings(config, str(folder))):
+    elif both := changed_settings(begun, plain_settings(in_some_folder(config))):
         problems.append(f"came with {list_differences(both)}")
     if edited := _edited(run, source):
         problems.append(f"{edited} changed since it began ({folder / FOLDER} has the old one)")

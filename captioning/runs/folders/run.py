@@ -20,7 +20,7 @@ from captioning.runs.folders.folder import lock, new_folder, run_folder
 from captioning.runs.folders.record import Record, Result, find_earlier, settings_digest, sha256
 from captioning.runs.folders.source import digests, keep_source, own_source
 from captioning.runs.provenance import code_digest
-from captioning.runs.settings import plain_settings
+from captioning.runs.settings import in_some_folder, plain_settings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
@@ -39,7 +39,7 @@ def identity(
     subwords = OmegaConf.select(config, "data.vocabulary.subwords")
     tokenizer = None if subwords in (None, BPE) else read_tokenizer(str(subwords))
     return {
-        "settings": settings_digest(plain_settings(config, "folder")),
+        "settings": settings_digest(plain_settings(in_some_folder(config))),
         "data": data_digest(splits),
         "backbone": backbone.digest,
         **({} if tokenizer is None else {"tokenizer": sha256(tokenizer)}),
@@ -56,7 +56,7 @@ class RunFolder:
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str):
         self._config, self._identity = config, identity
-        self._source = own_source(plain_settings(config, "folder"))
+        self._source = own_source(plain_settings(in_some_folder(config)))
         self._earlier = find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         self._kept = self._earlier is not None  # whatever comes

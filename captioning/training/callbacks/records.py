@@ -50,7 +50,7 @@ class Results(Callback):
         }
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
         source = provenance(trainer) | {
-            "decoding": pl_module.config["decoding"],
+            "decoding": pl_module.stored.decoding,
             **pl_module.objective.provenance(),
             # The score that chose the tested weights.
             "monitor": getattr(trainer.checkpoint_callback, "monitor", None),
@@ -72,13 +72,12 @@ class Results(Callback):
     ) -> None:
         if trainer.is_global_zero:
             examples = self._examples
-            root = module.config.get("data", {}).get("reader", {}).get("root")
             write_captions(
                 self.folder / CAPTIONS,
                 (example.image_id for example in examples),
                 self._captions.values(),
                 reference_texts(examples),
-                photographs(examples, root),
+                photographs(examples, module.stored.root),
                 self._groups,
                 scores,
             )

@@ -5,7 +5,7 @@ import torch
 from json_files import read_json
 from omegaconf import OmegaConf
 from refusals import refuses
-from support import QUIET, composed, miniature
+from support import QUIET, checked, composed, miniature
 
 from captioning.config.arguments import given_keys
 from captioning.config.registry import CONF
@@ -14,8 +14,7 @@ from captioning.run import main
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.checkpoints.initial import IGNORED_DIFFERENCES, PretrainedWeights
 from captioning.runs.evaluation.data_set import check_vocabulary
-from captioning.runs.settings import each_setting, plain_settings
-from captioning.training import setup
+from captioning.runs.settings import each_setting
 
 pytestmark = QUIET
 
@@ -158,9 +157,11 @@ def test_the_settings_of_a_second_stage_are_not_taken(first):
         ({"data__tokens": "os.system"}, "data.tokens names os.system"),
     ],
 )
-def test_a_strangers_checkpoint_is_data(first, stored, message):
+def test_a_strangers_checkpoint_is_data(first, stored, message, elsewhere):
+    (elsewhere / "photographs").mkdir()
+    (elsewhere / "photographs" / "captions.txt").write_text("image,caption\na.jpg,a dog\n")
     with refuses(message):
-        setup.check_parts(plain_settings(completed(first, **stored), folder="folder"))
+        checked(completed(first, f"init_from={first}", **stored))
 
 
 def test_a_strangers_checkpoint_names_no_other_folder(first):
@@ -171,13 +172,13 @@ def test_another_backbone_of_the_same_shapes_is_named(first):
     """Such as one whose strides lie elsewhere; how it is trained, filled or fed may differ."""
     initial = PretrainedWeights(first)
     saved = load_checkpoint(first).config
-    own = saved["backbone"]
+    own, model = saved["backbone"], saved["model"]
     others = {"trainable": "layer4", "size": 2 * own["size"], "resize": "pad", "weights": "FILE"}
-    initial.check_architecture({**saved, "backbone": own | others})
+    initial.check_architecture(own | others, model)
     initial._saved.config["backbone"]["stride_in_1x1"] = None
-    initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
+    initial.check_architecture(own | {"stride_in_1x1": False}, model)
     with refuses(r"backbone.stride_in_1x1=true \(it has null\)"):
-        initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
+        initial.check_architecture(own | {"stride_in_1x1": True}, model)
 
 
 def test_another_vocabulary_and_other_weights_are_refused(first):

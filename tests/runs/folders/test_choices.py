@@ -17,16 +17,16 @@ from captioning.runs.settings import FREE, each_setting, is_in
 
 
 @pytest.fixture
-def chosen(monkeypatch):
+def chosen():
     """Gives the configuration of a run with its choices; of a job, if settings are swept."""
 
     def compose_run(*overrides, swept=()):
-        monkeypatch.setattr(choices, "SWEPT", list(swept))
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("config", list(overrides), return_hydra_config=True)
             with read_write(config), open_dict(config):
                 config.hydra.mode = RunMode.MULTIRUN if swept else RunMode.RUN
                 HydraConfig.instance().set_config(config)
+                choices.keep_swept(swept)
                 del config["hydra"]
             choices.add_choices(config)
         return config
@@ -48,7 +48,7 @@ CALLBACKS = {
 
 
 def test_every_setting_and_callback_is_decisive_or_free(chosen):
-    """A new one stands in `FREE` if it changes no result of a run, else here."""
+    """A new one is declared `Free[...]` if it changes no result of a run; else it stands here."""
     config = chosen("logger=wandb")
     decisive = [*DECISIVE, *(f"callbacks.{name}" for name in CALLBACKS)]
     for key, _ in each_setting(OmegaConf.to_container(config)):

@@ -1,0 +1,99 @@
+"""Runs of an earlier version are gone on with, whatever settings were added since.
+
+`earlier` has two runs of commit 5dec4d50: seed 1 has finished, seed 2 was killed after two of its
+nine steps.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from json_files import read_json
+from processes import run
+from support import composed, contents
+from test_resume import same
+
+from captioning.config.schemas.run import RunDataSettings, RunSettings
+from captioning.runs.folders import record
+from captioning.runs.folders.record import changed_settings
+from captioning.runs.settings import each_setting, in_some_folder, plain_settings, read_settings
+
+EARLIER = Path(__file__).with_name("earlier")
+FINISHED, KILLED = (EARLIER / f"earlier-spatial_transformer-seed{seed}" for seed in (1, 2))
+COMMAND = yaml.safe_load((KILLED / "config.yaml").read_text())["overrides"]
+
+
+def test_they_are_found_and_end_as_if_they_had_not_been_killed(tmp_path):
+    (tmp_path / "whole").mkdir()
+    run(tmp_path / "whole", *COMMAND)
+    whole = tmp_path / "whole" / "runs" / KILLED.name
+    shutil.copytree(EARLIER, tmp_path / "runs")
+    shutil.copytree(EARLIER, tmp_path / "sweep")
+    single = run(tmp_path, *COMMAND, "resume=true")
+    assert f"resuming from runs/{KILLED.name}/checkpoints/last.ckpt" in single.stdout
+    finished = contents(tmp_path / "sweep" / FINISHED.name)
+    sweep = run(tmp_path, "-m", *COMMAND[:-1], "seed=1,2", "runs=sweep")
+    assert f"this run is finished: sweep/{FINISHED.name}" in sweep.stdout
+    assert contents(tmp_path / "sweep" / FINISHED.name) == finished
+    for runs in ("runs", "sweep"):
+        names = {path.parent.name for path in (tmp_path / runs).glob("*/run.json")}
+        assert names == {FINISHED.name, KILLED.name}
+        same(whole, tmp_path / runs / KILLED.name)
+        before, now = (
+            read_json(path / KILLED.name / "run.json") for path in (EARLIER, tmp_path / runs)
+        )
+        assert {**now, "done": 2, "result": None} == before
+    # what is written now has all that was written then
+    for file in ("config.yaml", "checkpoints/last.ckpt"):
+        before, now = (stored(path / file) for path in (KILLED, whole))
+        assert now | before == now
+
+
+def stored(path):
+    """The settings in a configuration or a checkpoint, by key."""
+    if path.suffix == ".ckpt":
+        return dict(each_setting(torch.load(path)["captioning"]["config"]))
+    settings = dict(each_setting(read_settings(path)))
+    return {key: value for key, value in settings.items() if key != "overrides"}
+
+
+class NewerData(RunDataSettings):
+    mixed: float = 0.0
+
+
+class Newer(RunSettings):
+    """The settings of a later version."""
+
+    data: NewerData
+    shuffled: bool = True
+
+
+@pytest.mark.parametrize(
+    "key, default, other",
+    [
+        ("schedule.final", 0, 0.1),  # 0.0 in the class
+        ("decoding.filters.min_length", 0, 2),
+        ("decoding.filters.prefix", [], ["a"]),
+        ("shuffled", True, False),
+        ("data.mixed", 0.0, 0.5),
+        ("data.mixed", 0, 1),
+    ],
+)
+def test_a_setting_that_they_lack_had_its_default(key, default, other, monkeypatch):
+    monkeypatch.setattr(record, "RunSettings", Newer)
+    group, _, name = key.rpartition(".")
+    before = read_settings(KILLED / "config.yaml")
+    below(before, group).pop(name, None)
+    now = plain_settings(in_some_folder(composed(*COMMAND)))
+    below(now, group)[name] = default
+    assert changed_settings(before, now) == {}
+    below(now, group)[name] = other
+    assert changed_settings(before, now).keys() == {key}
+
+
+def below(settings, group):
+    for name in filter(None, group.split(".")):
+        settings = settings[name]
+    return settings
