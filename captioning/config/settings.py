@@ -118,7 +118,7 @@ class CaptionerSettings(Settings):
     """your own modules with parts of the checkpoint, such as [show_tell]"""
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
-    decoding: EnsembleSettings  # type: ignore[valid-type]
+    decoding: EnsembleSettings
 
 
 class PageSettings(Settings):
