@@ -106,11 +106,11 @@ class Test:
         if any(groups):
             self.groups = groups
         means = [score.name for score in SCORES.values() if score.mean]
-        scored = with_means([self._score(records) for records in ordered], ordered, means)
+        scored = with_means([self.score(records) for records in ordered], ordered, means)
         if scored[0]:
             self.systems[index], self.pairs[index] = scored, pairs
 
-    def _score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
+    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         captions = dict(enumerate(record.captions for record in records))
         return self.scorer.score(captions).statistics if self.scorer else ()
 
