@@ -168,20 +168,9 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> Shown:
 def reproducing_command(system: System) -> str:
     """The command that trains a system, as its first run recorded it, for the seeds of all."""
     run = system.runs[0]
-    folder, given = run.recorded.get("config_dir"), run.overrides
-    if given is None:  # written before overrides were recorded
-        named = {
-            "experiment": run.experiment,
-            "model": run.model.removesuffix("_small"),
-            "model.size": run.recorded.get("model.size"),
-            "data": run.data,
-        }
-        given = [f"{key}={value}" for key, value in named.items() if value not in (None, "null")]
+    folder = run.recorded.get("config_dir")
     dropped = ("resume", "seed", "test")
-    kept = [override for override in given if override.partition("=")[0] not in dropped]
-    size = f"model.size={run.recorded.get('model.size')}"
-    if size == "model.size=published" and run.data == "shapes" and size not in kept:
-        kept.append(size)  # which was the default
+    kept = [override for override in run.overrides if override.partition("=")[0] not in dropped]
     sweep = ["-m"] if len(system.runs) > 1 else []
     if run.experiment != "null" and not sweep:
         sweep = ["hydra.mode=RUN"]  # an experiment may be a sweep by itself

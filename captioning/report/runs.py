@@ -119,7 +119,7 @@ class Run(BaseModel):
     # parts and swept settings that differ from the system's defaults, by name: `score`,
     # `optimizer.lr`
     choices: dict[Line, str]
-    overrides: list[str] | None  # settings of its command line; earlier runs did not record them
+    overrides: list[str]  # settings of its command line
     recorded: Config  # all settings, by key
     # as text by key, without `PER_RUN`; and the beginning of each own module's digest
     settings: dict[Line, str]
@@ -259,7 +259,7 @@ def _read(folder: Path, config: Config) -> Run:
         {
             "name": recorded.get("name"),
             "seed": recorded.get("seed"),
-            "overrides": recorded.get("overrides"),
+            "overrides": recorded.get("overrides", []),
             "model": choices.pop("model", None),
             "data": choices.pop("data", None),
             "experiment": choices.pop("experiment", None) or "null",
