@@ -2,7 +2,6 @@
 
 import math
 import signal
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -38,20 +37,13 @@ class CheckpointFiles(TorchCheckpointIO):
     `previous.ckpt` is the `last.ckpt` before the present.
     """
 
-    def save_checkpoint(
-        self, checkpoint: Content, path: str | Path, storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: Content, path: str | Path, *_: Any, **__: Any) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         before = target.with_name("previous.ckpt") if target.name == "last.ckpt" else None
         write_checkpoint(target, checkpoint, keep=before)
 
-    def load_checkpoint(
-        self,
-        path: str | Path,
-        map_location: Callable[..., Any] | None = None,
-        weights_only: bool | None = None,
-    ) -> Content:
+    def load_checkpoint(self, path: str | Path, *_: Any, **__: Any) -> Content:
         return read_checkpoint(Path(path))
 
 
