@@ -1,7 +1,9 @@
 """Atomic writes, bounded reads of regular files, text formats, and the files of photographs."""
 
+import csv
 import errno
 import gzip
+import io
 import json
 import math
 import os
@@ -11,7 +13,7 @@ import stat
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -161,6 +163,15 @@ def to_json(value: Any, **form: Any) -> str:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:
         return json.dumps(_finite(value), allow_nan=False, **form)
+
+
+def write_rows(path: Path, columns: Collection[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file with a heading atomically, of these columns of the rows."""
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, columns, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, table.getvalue())
 
 
 def packaged_text(package: str | None, name: str) -> str:

@@ -5,12 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from captioning.files import markdown_table
+from captioning.files import markdown_table, write_rows
 from captioning.metrics.contrasts import ALPHA, BORROWED, IMAGES_ONLY, PAIRED
 from captioning.metrics.table import score_called
 from captioning.report.comparison import Compared, both_ways
 from captioning.report.systems import System
-from captioning.report.tables import write_rows
 
 
 def difference_tables(
@@ -105,7 +104,7 @@ def write_pairs(path: Path, systems: Sequence[System], compared: Compared) -> No
         for (one, other), by_score in compared.items()
         for name, difference in by_score.items()
     ]
-    write_rows(path, rows)
+    write_rows(path, rows[0], rows)
 
 
 def comparison_cells(

@@ -1,15 +1,12 @@
 """Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018)."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from captioning.errors import quoted
-from captioning.files import markdown_table, write_text
+from captioning.files import markdown_table, write_rows
 from captioning.metrics.metric import (
     BLEU_ALONE,
     BY_GROUP,
@@ -233,16 +230,7 @@ def write_csv(
                 row[name] = value and value.mean
                 row[f"{name} deviation"] = value and value.deviation
             rows.append(row)
-    write_rows(path, rows)
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file with a heading."""
-    table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, rows[0])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, table.getvalue())
+    write_rows(path, rows[0], rows)
 
 
 def best_scores(systems: Sequence[System]) -> Best:

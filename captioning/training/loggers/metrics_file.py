@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import UserPath, validated
-from captioning.files import read_state, write_text
+from captioning.files import read_state, write_rows
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +86,7 @@ class MetricsFile(FileLogger):
 
     def _write(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._columns = columns
-        table = io.StringIO(newline="")
-        writer = csv.DictWriter(table, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.path, table.getvalue())
+        write_rows(self.path, columns, rows)
 
 
 def _parse(text: str) -> list[dict[str, str]]:
