@@ -44,10 +44,6 @@ class ContextSet:
 
     def mean(self) -> Tensor:
         """`[B, D]`, over the unmasked vectors."""
-        if not self.vectors.shape[1]:
-            raise ValueError(
-                f"the context set of grid {self.grid} is empty; a mean needs at least one vector"
-            )
         if self.mask is None:
             return self.vectors.mean(1)
         real = self.mask[..., None].to(self.vectors.dtype)
