@@ -224,7 +224,7 @@ def keep_memory() -> None:
     # same gigabytes again: about a tenth of a step on a CPU
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
         mallopt(TRIM_THRESHOLD, 2**31 - 1)

@@ -35,21 +35,18 @@ class Loader(DataLoader[T]):
     """
 
     def __init__(self, fetch: Callable[[Any], T], num_workers: int = 0, **settings: Any):
-        # joblib's processes (hydra/launcher=processes) set a start method that cannot start
-        # workers.
-        fork = num_workers and "fork" in multiprocessing.get_all_start_methods()
         super().__init__(
             _Fetched(fetch),
             batch_size=None,
             num_workers=min(num_workers, cpu_count()),
             worker_init_fn=_start_worker,
-            multiprocessing_context="fork" if fork else None,
+            # joblib's processes (hydra/launcher=processes) set a start method that cannot start
+            # workers
+            multiprocessing_context="fork" if num_workers else None,
             **settings,
         )
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
-        if not hasattr(signal, "pthread_sigmask"):  # on Windows
-            return _raising(super().__iter__())
         # workers inherit this until `_start_worker`
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -87,15 +84,15 @@ def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
 def _start_worker(worker: int) -> None:
     # Signals from a terminal or a scheduler reach the workers too. PyTorch and Python end a worker
     # by SIGTERM from the main process; SIGTERM from other processes stays blocked, in all threads
-    # started from here on. On systems that do not report the sender (macOS, Windows), any SIGTERM
-    # ends the worker.
+    # started from here on. On systems that do not report the sender (macOS), any SIGTERM ends the
+    # worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
         threading.Thread(
             target=_end_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True
         ).start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    elif hasattr(signal, "pthread_sigmask"):
+    else:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     # otherwise the garbage collector touches, and so copies, all memory of the main process
     gc.freeze()
