@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.multi_head import BLOCK
-from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 
 H, A, HIDDEN, MAX_TOKENS = 7, 13, 19, 29
@@ -201,18 +200,6 @@ def test_nothing_is_as_large_as_the_square_of_the_set(scale, masked, dropout):
         model.step(tokens[..., 0], model.start(context, N))
     bound = heads * BLOCK if dropout else 4 * heads * C * N * places
     assert largest.numbers <= bound < heads * places**2
-
-
-@torch.no_grad()
-def test_learned_positions_are_resized_for_another_grid():
-    model = build(grid=(2, 3), **{"encoder.positions": "learned"})
-    finer = build(grid=(4, 6), **{"encoder.positions": "learned"})
-    finer.load_state_dict(
-        model.state_dict() | {"encoder.positions.table": finer.encoder.positions.table}
-    )
-    finer.encoder.positions.table.copy_(resized(model.encoder.positions.table, (2, 3), (4, 6)))
-    context, tokens = inputs(grid=(4, 6))
-    agree(model(context, tokens).hidden, finer(context, tokens).hidden)
 
 
 @torch.no_grad()

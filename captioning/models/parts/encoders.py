@@ -22,7 +22,6 @@ from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import (
     ImagePositions,
     Positions,
-    resized,
     sinusoidal_1d,
     sinusoidal_2d,
 )
@@ -99,8 +98,8 @@ class Unchanged(Encoder):
 class SelfAttentionLayers(LayeredEncoder):
     """Features and positions, then self-attention layers (Springenberg et al. 2018, section 2.1).
 
-    `positions`: `1d` encodes them in row order, `2d` rows and columns separately; `learned` ones
-    are resized for other grids. Dropout is on the features and on the attention weights.
+    `positions`: `1d` encodes them in row order, `2d` rows and columns separately. Dropout is on the
+    features and on the attention weights.
 
     Args:
         embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
@@ -135,7 +134,7 @@ class SelfAttentionLayers(LayeredEncoder):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
         self.memory = memory if layers else 0
-        self.scale, self.dropout, self.embed, self.grid = scale, dropout, embed, grid
+        self.scale, self.dropout, self.embed = scale, dropout, embed
         kept = embed == "linear" and d_context == d_model
         self.project = nn.Identity() if kept else nn.Linear(d_context, d_model)
         self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
@@ -146,8 +145,8 @@ class SelfAttentionLayers(LayeredEncoder):
         kind = Geometry if relative == "geometry" else RelativeTable
         self.relative = nn.ModuleList(kind(grid, heads) for _ in range(biases))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
-        table = self.encoding(grid, d_model)
+        encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
+        table = encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward_with_weights(
@@ -169,15 +168,8 @@ class SelfAttentionLayers(LayeredEncoder):
     def _placed(self, x: Tensor, context: ContextSet) -> Tensor:
         if self.positions is None:
             return x
-        grid = context.grid
         images = x.unflatten(1, (context.images, -1))  # positions begin anew in each
-        if grid == self.grid:
-            images = self.positions(images)
-        elif self.positions.learned:
-            images = images + resized(self.positions.table, self.grid, grid).to(x.dtype)
-        else:
-            images = images + self.encoding(grid, x.shape[-1]).to(x)
-        return images.flatten(1, 2)
+        return self.positions(images).flatten(1, 2)
 
 
 class Pooled(Encoder):

@@ -56,11 +56,3 @@ def sinusoidal_2d(grid: Grid, features: int) -> Tensor:
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
     return torch.hstack((rows.repeat_interleave(w, dim=0), columns.repeat(h, 1)))
-
-
-def resized(table: Tensor, grid: Grid, other: Grid) -> Tensor:
-    """Resize a table `[h * w, E]` bicubically to another grid (Dosovitskiy et al. 2021, section
-    3.2).
-    """
-    image = table.T.unflatten(1, grid)[None]
-    return nn.functional.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

@@ -13,7 +13,6 @@ from models.tensors import close, normal, randomised
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
 from captioning.models.parts.numerics import initialise
-from captioning.models.parts.positions import resized
 
 B, D, GRID, L = 2, 24, (2, 3), 6
 
@@ -71,21 +70,6 @@ def test_pictures_show_the_sum_of_a_vectors_places():
 def test_another_grid_is_refused():
     with pytest.raises(ValueError, match=r"got a grid of \(3, 2\)"):
         Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
-
-
-def test_positions_resized_for_another_grid():
-    """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its
-    edges.
-    """
-    grid, other = (6, 16), (12, 8)
-
-    def plane(h, w):
-        rows, columns = (torch.arange(n).double() / n + 0.5 / n for n in (h, w))
-        return torch.stack([rows[:, None].expand(h, w), rows[:, None] - 3 * columns], dim=-1)
-
-    found = resized(plane(*grid).flatten(0, 1), grid, other).unflatten(0, other)
-    inner = slice(4, -4), slice(2, -2)  # beyond the edge there is no plane
-    close(found[inner], plane(*other)[inner])
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ from captioning.models.parts.encoders import LearnedQueries, Pooled, SelfAttenti
 from captioning.models.parts.layers import AttentionOnAttention, EncoderLayer, InterAttention
 from captioning.models.parts.multi_head import Memory, attend
 from captioning.models.parts.numerics import initialise
-from captioning.models.parts.positions import sinusoidal
 from captioning.models.parts.relative import Geometry, RelativeTable
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
@@ -192,11 +191,3 @@ def test_a_refiner_that_informs_of_nothing_changes_nothing():
     layer.attention.output.linear.weight[:E] = 0
     layer.attention.output.linear.bias[:E] = 0
     assert_close(layer(x, 1.0, None, False)[0], x, rtol=0, atol=1e-12)
-
-
-def test_sinusoids_are_those_of_the_length_that_comes():
-    encoder = SelfAttentionLayers(E, (1, 6), d_model=E, heads=H, layers=0).double().eval()
-    longer = ContextSet(normal(B, 9, E), (1, 9))
-    assert_close(
-        encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1)
-    )
