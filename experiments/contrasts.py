@@ -23,19 +23,27 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
+from captioning.config.registry import CONF
+from captioning.config.types import Config
 from captioning.errors import CaptioningError
 from captioning.files import markdown_table
 from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
-from captioning.report.page import experiment_settings
 from captioning.report.runs import Run, find_runs, in_pairs, system_settings
 from captioning.report.systems import Test
-from captioning.runs.settings import differing, is_in
+from captioning.runs.settings import PLACES, differing, is_in, plain_settings
 
 HERE = Path(__file__).parent
 with (HERE / "training_code.csv").open(encoding="utf-8", newline="") as file:
@@ -82,9 +90,36 @@ def score_of(
     return measure(scored, test=digest, pairs=shared)[score]
 
 
+@cache
+def composed_experiment(experiment: str, model: str) -> Config | None:
+    """Compose an experiment with one of its models; `PLACES` keep their own names.
+
+    The experiment `null` has the defaults. None where there are no such files, or they have
+    settings without a value.
+    """
+    system = model.removesuffix("_small")
+    size = "published" if system == model else "small"
+    chosen = {"model": system} | ({} if experiment == "null" else {"experiment": experiment})
+    if not all((CONF / group / f"{name}.yaml").is_file() for group, name in chosen.items()):
+        return None
+    overrides = [*(f"{key}={name}" for key, name in chosen.items()), f"model.size={size}"]
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            config = loader.load_configuration("config", overrides, RunMode.RUN)
+            with open_dict(config):
+                config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
+                del config.hydra, config.logger
+                for key in PLACES:
+                    OmegaConf.update(config, key, key)
+            return plain_settings(config)
+    except (HydraException, OmegaConfBaseException):
+        return None
+
+
 def settings(run: Run) -> dict[str, str]:
     """Settings of a run that are not 0 or false; what it was recorded without has its default."""
-    composed = experiment_settings(run.experiment, run.model)
+    composed = composed_experiment(run.experiment, run.model)
     defaults = system_settings(composed) if composed else {}
     nulls = [key for key, value in run.recorded.items() if value is None]
     known = {key: text for key, text in defaults.items() if not is_in(key, nulls)} | run.settings

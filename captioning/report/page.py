@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.maps import Shown
 from captioning.report.pairs import format_p, interval_content
 from captioning.report.published import Published
-from captioning.report.runs import PRECISION, Run, system_settings
 from captioning.report.systems import System, Value
 from captioning.report.tables import (
     TABLED,
@@ -45,15 +43,12 @@ from captioning.report.tables import (
     score_names,
     signature_lines,
 )
-from captioning.runs.settings import composed_experiment, differing, each_setting
+from captioning.runs.settings import each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 # of a system's dot: strokes, with all colours each
 COLOURS, STROKES = 7, ("", " hollow", " dashed")
 COST = "cost of training"
-experiment_settings = cache(composed_experiment)
-# in place of a setting that only the run or only its experiment has, or that is null in the other
-ABSENT = "null"
 
 
 @dataclass
@@ -161,7 +156,6 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> Shown:
         "common": common,
         "own": own,
         "commands": [reproducing_command(system) for system in table.systems],
-        "differences": [differing_settings(system.runs[0]) for system in table.systems],
     }
 
 
@@ -223,21 +217,6 @@ def _formatted(settings: Mapping[str, str]) -> dict[str, str]:
         elif last != "_partial_":
             shown[key] = value
     return shown
-
-
-def differing_settings(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return differing settings of a run and of its experiment with the same model; None where
-    `conf` has no such files.
-    """
-    composed = experiment_settings(run.experiment, run.model)
-    if composed is None:
-        return None
-    as_set = {key: repr(run.recorded[key]) for key in (PRECISION,) if key in run.recorded}  # `auto`
-    both = differing(run.settings | as_set, system_settings(composed), ABSENT)
-    ours, planned = (
-        _formatted({key: values[side] for key, values in both.items()}) for side in (0, 1)
-    )
-    return {key: (ours[key], planned[key]) for key in ours}
 
 
 def _search(settings: Mapping[str, object]) -> str:

@@ -1,22 +1,14 @@
 """Settings of stored runs: read as data, compared, relocated, and composed again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
-from captioning import decoding as searches
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, each_part, settings_of
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import with_role
 from captioning.config.types import Config, Free, Role, map_values
@@ -71,36 +63,21 @@ def plain_settings(config: DictConfig) -> Config:
 
 def result_settings(config: Config) -> Config:
     """The settings of a resolved configuration that may change a run's result, wherever its files
-    lie; null is the same as absent.
-
-    What an older run lacks of the settings of its search has the default that its search or filter
-    declares.
+    lie; null and an empty list are the same as absent.
     """
     given = dict(each_setting(config))
     for key in PLACES:
         if folder := given.get(key):
             config = relocate(config, str(folder), key)
-    settings = search_defaults(config.get("decoding")) | dict(each_setting(config))
+    settings = dict(each_setting(config))
     if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
         # nothing is chosen by it
         settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
     return {
-        key: value for key, value in settings.items() if value is not None and not is_in(key, FREE)
+        key: value
+        for key, value in settings.items()
+        if value not in (None, []) and not is_in(key, FREE)
     }
-
-
-def search_defaults(decoding: Any) -> Config:
-    """The defaults of a search and a filter of ours, by key."""
-    defaults = {}
-    for key, part in each_part("decoding", decoding):
-        module, _, name = str(part["_target_"]).rpartition(".")
-        if module == searches.__name__ and name in searches.__all__:
-            for setting, declared in settings_of(getattr(searches, name)).items():
-                default = declared.default
-                # as a configuration has it
-                default = list(default) if isinstance(default, tuple) else default
-                defaults[f"{key}.{setting}"] = default
-    return defaults
 
 
 def differing(
@@ -175,32 +152,3 @@ def _parse(text: str) -> Config:
         raise ValueError("another version of captioning wrote it")
     str(settings)  # which Python refuses for a number of thousands of digits
     return settings
-
-
-def composed_experiment(experiment: str, model: str) -> Config | None:
-    """Compose an experiment with one of its models; `PLACES` keep their own names.
-
-    The experiment `null` has the defaults. None where there are no such files, or they have
-    settings without a value.
-    """
-    system = model.removesuffix("_small")
-    size = "published" if system == model else "small"
-    chosen = {"model": system} | ({} if experiment == "null" else {"experiment": experiment})
-    for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
-        if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
-            return None
-    overrides = [*(f"{key}={name}" for key, name in chosen.items()), f"model.size={size}"]
-    running = GlobalHydra.instance().is_initialized()
-    try:
-        # the loader of a running command, as there is one Hydra at a time
-        with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()
-            config = loader.load_configuration("config", overrides, RunMode.RUN)
-            with open_dict(config):
-                config.choices = {"model": model, "data": config.hydra.runtime.choices["data"]}
-                del config.hydra, config.logger
-                for key in PLACES:
-                    OmegaConf.update(config, key, key)
-            return plain_settings(config)
-    except (HydraException, OmegaConfBaseException):
-        return None

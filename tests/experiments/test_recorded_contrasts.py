@@ -49,3 +49,14 @@ def test_the_code_of_every_record_is_known():
     """Else two commits that train alike would count as different code."""
     missing = set(training_code.recorded_commits()) - contrasts.CODE.keys()
     assert not missing, "python experiments/training_code.py writes them"
+
+
+def test_a_run_is_compared_with_its_system_at_its_own_size():
+    """Width 512 is the paper's; drawn scenes alone have 128 by default."""
+    widths = {"spatial_transformer": 512, "spatial_transformer_small": 128}
+    for model, width in widths.items():
+        found = contrasts.composed_experiment("null", model)
+        assert found is not None
+        assert found["choices"] == {"model": model, "data": "shapes"}
+        assert found["model"]["d_model"] == width
+    assert contrasts.composed_experiment("no_such_experiment", "sat_soft_small") is None

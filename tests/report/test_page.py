@@ -10,13 +10,9 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-import yaml
-from json_files import changed_json
 from markupsafe import escape
-from omegaconf import OmegaConf
 from pictures import plain
 from PIL import Image
-from support import composed
 from written import (
     CORNERS,
     REFERENCES,
@@ -33,10 +29,8 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.report.gallery import ImageEntry, lay_photographs, noun_boxes, read_photograph
-from captioning.report.page import differing_settings, reproducing_command, table_of
-from captioning.report.runs import find_runs
+from captioning.report.page import reproducing_command, table_of
 from captioning.report.systems import compare_runs
-from captioning.runs.settings import FORMAT
 
 STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U0001f600"]
 
@@ -80,7 +74,7 @@ FACTS = (
     r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>',
     '<button type="button">entropy</button>',
     "(?i)mistakes: the captions with the least cider",
-    "Experiment unknown is not among those of this version",
+    "The settings in which the systems of the table differ.",
     *(f'<p class="caption" dir="auto">{caption}</p>' for caption in SAID),
 )
 
@@ -167,33 +161,6 @@ def test_maps_are_bytes_in_shares_of_their_peak(runs, soft):
     assert set(mean.flatten()) == {255, 5}
     assert [first["path"], second["path"]] == [[0, 5, 5]] * 2  # beyond `heads` too
     assert "Hard attention that took one place" in text
-
-
-def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs, soft):
-    """The run of `experiment=demo model=sat_soft` with another rate, as `captioning.run` writes its
-    settings.
-    """
-    config = composed(
-        "experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7"
-    )
-    config.folder, config.cache = "/some/runs/demo-sat_soft-seed7", "/some/cache"
-    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True)) | {"format": FORMAT}
-    assert other["choices"]["experiment"] == "demo"
-    (soft / "config.yaml").write_text(yaml.safe_dump(other))
-    with changed_json(soft / "scores.json") as scores:
-        scores["provenance"]["precision"] = "bf16-mixed"  # as a machine took `auto`
-    text = re.sub(r"\s+", " ", page(runs))
-    assert "Differences from experiment=demo (2)" in text
-    for key, values in (
-        ("data.batch_size", "3 in place of 8"),
-        ("optimizer.lr", "0.25 in place of 0.001"),
-    ):
-        assert f"<dt>{key}</dt><dd>{values}</dd>" in text
-    assert "experiment=demo model=sat_soft model.size=small data=shapes seed=7" in text
-    for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}"):
-        other["choices"]["experiment"] = strange
-        (soft / "config.yaml").write_text(yaml.safe_dump(other))
-        assert [differing_settings(run) for run in find_runs(runs)[0]] == [None] * 3
 
 
 def test_damaged_files_are_named_and_left_out(runs, soft, tmp_path):
