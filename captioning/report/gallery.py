@@ -96,17 +96,6 @@ class Gallery:
         lines = (line for image in self.images for line in image.answers.values())
         return sorted({name for line in lines for name in line.hallucinated or ()})
 
-    def worst(self, index: int) -> list[ImageEntry]:
-        """The five photographs whose captions by one system score least by the first metric."""
-        scored = [
-            (score, image)
-            for image in self.images
-            for name in self.metrics[:1]
-            if index in image.answers
-            and (score := image.answers[index].scores.get(name)) is not None
-        ]
-        return [image for _, image in sorted(scored, key=lambda pair: pair[0])[:5]]
-
 
 def gather(
     systems: Sequence[System], photographs: str | None, image_size: int, heads: int
