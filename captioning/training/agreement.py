@@ -3,9 +3,6 @@
 B images, N captions per image, C steps, E hidden features, V words.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -13,6 +10,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import BatchIndex
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError
+from captioning.models.parts.numerics import evaluating
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, PAD, UNK
 from captioning.training.module import CaptioningModule
@@ -39,7 +37,7 @@ def check_agreement(module: CaptioningModule, data: CaptionData) -> None:
     dataset, model = data.datasets["train"], module.cpu().model
     batch = dataset[BatchIndex(0, list(range(min(IMAGES, len(dataset)))))]
     words, real = batch.sources, batch.tokens[..., 1:] != PAD
-    with _evaluating(model):
+    with evaluating(model), torch.random.fork_rng(devices=[]):
         context = module.context(batch)
         hidden = _all_at_once(model, context, words)
         for step in range(1, words.shape[-1]):
@@ -60,19 +58,6 @@ def check_agreement(module: CaptioningModule, data: CaptionData) -> None:
                 f"model: forward and step disagree. {_place(differing)} has log-probabilities that "
                 f"differ by more than {TOLERANCE:g}: both must compute the same"
             )
-
-
-@contextmanager
-def _evaluating(model: Captioner) -> Iterator[None]:
-    """Put a model into evaluation mode, and each of its parts back into its own."""
-    modes = {part: part.training for part in model.modules()}
-    model.eval()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def _all_at_once(model: Captioner, context: ContextSet, words: Tensor) -> Tensor:

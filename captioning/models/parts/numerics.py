@@ -1,6 +1,7 @@
 """Dropout, optional inputs, initialisation, reordering of hypotheses, and bfloat16 matrices."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,18 @@ def at_least_single(x: Tensor) -> Tensor:
 def plus(x: Tensor, matrix: nn.Module | None, further: Tensor | None) -> Tensor:
     """x + W y of a `further` input y, where a part has W and there is y."""
     return x if matrix is None or further is None else x + matrix(further)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode within a block, and each of its parts back into its own."""
+    training = [part for part in model.modules() if part.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 class Part(nn.Module):

@@ -21,6 +21,7 @@ from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.sampling import draw_any, generate
 from captioning.decoding.steps import mask_tokens
+from captioning.models.parts.numerics import evaluating
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
@@ -120,13 +121,9 @@ class SelfCritical(Objective):
             drawn = draw_any(words[:, : self.samples] / self.temperature, uniform[..., t])
             return torch.cat([drawn, words[:, self.samples :].argmax(-1)], dim=1)
 
-        training = [part for part in model.modules() if part.training]
-        model.eval()
         n = self.samples + (self.baseline == "greedy")
-        tokens = generate(model, context, n, choose, self.max_length, FORBIDDEN).tokens
-        for part in training:  # others keep their own mode
-            part.training = True
-        return tokens
+        with evaluating(model):
+            return generate(model, context, n, choose, self.max_length, FORBIDDEN).tokens
 
     def score(self, model: Captioner, context: ContextSet, tokens: Tensor, index: Tensor) -> Loss:
         """The loss of the captions `tokens` that `draw` returned.
