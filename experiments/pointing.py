@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from throughput.naive import repeated
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
@@ -115,11 +116,11 @@ def _maps(
         weights: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return weights
     if kind == "rollout":
-        return rollout(model.layer_weights(context.repeat_interleave(len(tokens)), tokens[:, :-1]))
+        return rollout(model.layer_weights(repeated(context, len(tokens)), tokens[:, :-1]))
     named = [(caption, step) for caption, row in enumerate(steps) for step in row]
     caption, step = torch.tensor(named, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
-    images = context.repeat_interleave(len(named))
+    images = repeated(context, len(named))
     maps[caption, step] = gradient(
         model, images, tokens[caption, :-1], step, tokens[caption, step + 1]
     )

@@ -37,11 +37,6 @@ class ContextSet:
         """V, where L = V h w."""
         return max(1, self.vectors.shape[1] // math.prod(self.grid))
 
-    def repeat_interleave(self, n: int) -> "ContextSet":
-        """Every image n times, `[B n, L, D]`, as a tensor's rows."""
-        mask = None if self.mask is None else self.mask.repeat_interleave(n, dim=0)
-        return ContextSet(self.vectors.repeat_interleave(n, dim=0), self.grid, mask)
-
     def mean(self) -> Tensor:
         """`[B, D]`, over the unmasked vectors."""
         if self.mask is None:

@@ -231,10 +231,8 @@ def _groups(field: FieldInfo) -> list[type[BaseModel]]:
 NULLS = {"search_settings": SearchSettings, "captioner_settings": EnsembleSettings}
 """Names in the defaults of commands, for all settings of a search as null."""
 for _name, _schema in NULLS.items():
-    _nulls = OmegaConf.create()
-    for _key, _, _ in described(_schema, "decoding."):
-        OmegaConf.update(_nulls, _key, None, force_add=True)
-    ConfigStore.instance().store(_name, _nulls)
+    _nulls = [f"{key}=null" for key, _, _ in described(_schema, "decoding.")]
+    ConfigStore.instance().store(_name, OmegaConf.from_dotlist(_nulls))
 
 
 def settings_given(settings: DictConfig | Config) -> Config:

@@ -24,8 +24,9 @@ from captioning.runs.evaluation.captions import (
     collapse,
     read_records,
 )
+from captioning.runs.folders.choices import result_settings
 from captioning.runs.folders.history import LARGEST, read_history
-from captioning.runs.settings import each_setting, is_in, read_runs, result_settings
+from captioning.runs.settings import each_setting, is_in, read_runs
 
 PER_RUN = (
     "seed",

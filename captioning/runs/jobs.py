@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -92,7 +92,7 @@ class SweepCallback(Callback):
             for name in ALIKE:
                 logger = logging.getLogger(name)
                 if not logger.filters:  # of an earlier job of this process
-                    logger.addFilter(_Once())
+                    logger.addFilter(_once())
 
     def _swept_values(self, config: DictConfig) -> dict[str, str]:
         """The override of each swept setting by its key, such as `optimizer.lr=0.001`."""
@@ -117,18 +117,17 @@ class SweepCallback(Callback):
                 file.write(json.dumps(job) + "\n")
 
 
-class _Once(logging.Filter):
-    """Passes a line once, although each job of a process logs it."""
+def _once() -> Callable[[logging.LogRecord], bool]:
+    """A filter that passes a line once, although each job of a process logs it."""
+    passed = set[str]()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed = set[str]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
+    def is_new(record: logging.LogRecord) -> bool:
         line = record.getMessage()
-        new = line not in self._passed
-        self._passed.add(line)
+        new = line not in passed
+        passed.add(line)
         return new
+
+    return is_new
 
 
 def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:

@@ -9,29 +9,13 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
-from captioning.config.schemas.run import RunSettings
-from captioning.config.settings import with_role
-from captioning.config.types import Config, Free, Role, map_values
+from captioning.config.types import Config, map_values
 from captioning.errors import CaptioningError, listed
 from captioning.files import LARGEST_SETTINGS, read_state
 
 T = TypeVar("T")
 
 
-class StoredSettings(RunSettings):
-    """Settings of a stored run, and what its `config.yaml` has beside them."""
-
-    overrides: Free[list[str]]
-    """of the command line"""
-    config_dir: Free[str | None]
-    """of `--config-dir`"""
-    format: Free[int]
-
-
-PLACES = with_role(StoredSettings, Role.PLACE)
-"""Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
-FREE = (*PLACES, *with_role(StoredSettings, Role.FREE))
-"""Settings and groups that do not change the result of a run."""
 FORMAT = 2
 """Of stored settings and checkpoints."""
 
@@ -59,25 +43,6 @@ def plain_settings(config: DictConfig) -> Config:
     """All settings as plain values."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     return settings
-
-
-def result_settings(config: Config) -> Config:
-    """The settings of a resolved configuration that may change a run's result, wherever its files
-    lie; null and an empty list are the same as absent.
-    """
-    given = dict(each_setting(config))
-    for key in PLACES:
-        if folder := given.get(key):
-            config = relocate(config, str(folder), key)
-    settings = dict(each_setting(config))
-    if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
-        # nothing is chosen by it
-        settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
-    return {
-        key: value
-        for key, value in settings.items()
-        if value not in (None, []) and not is_in(key, FREE)
-    }
 
 
 def differing(

@@ -8,7 +8,8 @@ from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from captioning.config.registry import build
-from captioning.config.schemas.run import RunSettings, TrainerPart
+from captioning.config.schemas.parts import TrainerPart
+from captioning.config.schemas.run import RunSettings
 from captioning.config.types import PartConfig
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError, quoted

@@ -29,9 +29,12 @@ def check_rules(
             "use model=sat_hard or model=sat_soft"
         )
     if objective.needs_attention and not model.attends:
+        advice = "choose another objective"
+        if settings.objective.get("doubly_stochastic"):
+            advice = "set objective.doubly_stochastic=0"
         raise CaptioningError(
-            f"objective {learner} regularises attention, and model {system} has none: set "
-            "objective.doubly_stochastic=0, or give it attention (model/score=mlp)"
+            f"objective {learner} learns from attention, and model {system} has none: {advice}, or "
+            "give it attention (model/score=mlp)"
         )
     if objective.needs_initial and settings.init_from is None:
         raise CaptioningError(

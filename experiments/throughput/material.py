@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF, build
-from captioning.config.schemas.run import strip_extra_keys
+from captioning.config.schemas.parts import strip_extra_keys
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary

@@ -18,6 +18,12 @@ from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, St
 from captioning.tokens import BOS, EOS
 
 
+def repeated(context: ContextSet, n: int) -> ContextSet:
+    """Every image n times, `[B n, L, D]`, as a tensor's rows."""
+    mask = None if context.mask is None else context.mask.repeat_interleave(n, dim=0)
+    return ContextSet(context.vectors.repeat_interleave(n, dim=0), context.grid, mask)
+
+
 class OnePerCaption(Captioner):
     """Captioner for training that repeats an image for each of its captions and projects padding on
     V words too.
@@ -41,7 +47,7 @@ class OnePerCaption(Captioner):
             for name, value in path.items()
         }
         output = self.model(
-            context.repeat_interleave(n), tokens.flatten(0, 1)[:, None], need_weights, **rows
+            repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows
         )
         attention, policy = output.attention, output.policy
         if attention is not None:
@@ -58,7 +64,7 @@ class OnePerCaption(Captioner):
         return hidden
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        return self.model.start(context.repeat_interleave(n), 1)
+        return self.model.start(repeated(context, n), 1)
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
         # hypotheses are images here, and keep their order
@@ -86,7 +92,7 @@ def naive_beam(
     for length in range(1, max_length + 1):
         # [K, 1, t]
         tokens = torch.tensor([[[BOS, *words]] for _, words in unfinished], device=device)
-        hidden = model(image.repeat_interleave(len(unfinished)), tokens).hidden[:, 0, -1]
+        hidden = model(repeated(image, len(unfinished)), tokens).hidden[:, 0, -1]
         so_far = torch.tensor(
             [score for score, _ in unfinished], dtype=torch.float64, device=device
         )

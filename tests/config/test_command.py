@@ -18,11 +18,13 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from captioning import run
 from captioning.config.arguments import split_options
 from captioning.config.command import start
+from captioning.config.schemas.run import RunDataSettings
 from captioning.config.types import Count, PathText, validated
 from captioning.report.compare.__main__ import main as compare
-from captioning.training.setup import DATA
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
+
+NEEDED = [name for name, field in RunDataSettings.model_fields.items() if field.is_required()]
 
 
 # what is given, and what the message has
@@ -57,7 +59,7 @@ MISTAKES = {
     "~callbacks.nothing": "does not exist",
     "hydra.launcher=x": "hydra/launcher=NAME",
     "-m hydra.sweeper=null seed=1,2": "hydra/sweeper=NAME",
-    **{f"~data.{name}": f"data.{name}" for name in DATA},
+    **{f"~data.{name}": f"data.{name}" for name in NEEDED},
     "~data.reader.root": "data.reader.root: Missing required argument",
     "~trainer.devices": "trainer.devices: must be set",
     "~logger": "logger: must be set",

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF
-from captioning.config.schemas.run import strip_extra_keys
+from captioning.config.schemas.parts import strip_extra_keys
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)

@@ -47,6 +47,7 @@ NETWORKS = {
 """Networks with random weights, or with those of a library, by a name of a closed list."""
 CODE = {
     "__main__.py": {"import_module"},  # a command
+    "config/settings.py": {"create_model"},  # of pydantic: a schema
     "config/types.py": {"import_module"},  # modules that the user names
     "export/runner.py": {"onnxruntime.InferenceSession"},  # of the exported captioner itself
     "machine.py": {"subprocess.run"},

@@ -1,50 +1,37 @@
 """The settings of `captioning run`, and the rules among them that need no part to be built."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
-from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
 from pydantic import Field, model_validator
 
-from captioning.config.settings import DataSettings, SearchSettings, Settings, with_role
+from captioning.config.schemas.parts import (
+    CheckpointPart,
+    EarlyStoppingPart,
+    ModelPart,
+    OptimizerPart,
+    SearchPart,
+    TrainerPart,
+)
+from captioning.config.settings import DataSettings, Settings
 from captioning.config.types import (
     BatchSize,
-    Beside,
-    Config,
     Count,
-    Distinct,
     Free,
     Length,
     Name,
-    NotNegative,
-    NotNegativeInt,
     PartConfig,
     PathText,
     Place,
-    Positive,
     PositiveInt,
-    Role,
     Seconds,
     Seed,
     Workers,
 )
-from captioning.errors import no_setting, ours_for
 from captioning.metrics.table import MetricName, MetricNames
 from captioning.tokens import FROM_CHECKPOINT
-
-OrEndless = PositiveInt | Literal[-1]
-
-
-class PartSettings(Settings, extra="allow"):
-    """Settings of a part, some of which are not its arguments or have narrower bounds."""
-
-    @property
-    def part(self) -> PartConfig:
-        """What the part is built from: its class and arguments alone."""
-        beside = with_role(type(self), Role.BESIDE)
-        return {key: value for key, value in self.plain.items() if key not in beside}
 
 
 class RunDataSettings(DataSettings):
@@ -67,99 +54,6 @@ class RunDataSettings(DataSettings):
     skip_broken: bool
 
 
-class ModelPart(PartSettings):
-    """Settings below `model`."""
-
-    title: Beside[Free[Any]] = None
-    size: Beside[Free[Any]] = None
-    sha256: Beside[Any] = None
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest input that the model reads, if it is limited."""
-        limit = self.plain.get("max_tokens")
-        return limit if isinstance(limit, int) else None
-
-    @property
-    def path(self) -> str | None:
-        """The folder of a language model's weights."""
-        return self.plain.get("path")
-
-    @property
-    def freeze(self) -> bool:
-        """Whether a language model keeps its weights."""
-        return bool(self.plain.get("freeze"))
-
-    @property
-    def relative(self) -> str:
-        """How the encoder sees the places of image vectors relative to each other."""
-        encoder = self.plain.get("encoder") or {}
-        return encoder.get("relative", "none")
-
-
-class SearchPart(PartSettings, SearchSettings):
-    """Settings below `decoding`."""
-
-    beam_widths: Beside[Distinct[Count] | None] = None
-    """[1,3,5]: after training, tests the width that is best on validation"""
-
-    @model_validator(mode="after")
-    def _has_widths(self) -> Self:
-        if self.beam_widths and "width" not in self.model_fields_set:
-            raise ValueError(
-                "decoding.beam_widths needs a search with decoding.width, such as decoding=beam"
-            )
-        return self
-
-
-class OptimizerPart(PartSettings):
-    """Settings below `optimizer`."""
-
-    lr: NotNegative | None = None
-    backbone_lr: Beside[Positive | None] = None
-    pretrained_lr: Beside[Positive | None] = None
-
-
-class TrainerPart(PartSettings):
-    """Bounds that Lightning misses, or finds in the middle of a run."""
-
-    accelerator: str
-    devices: Any
-    num_nodes: Any = 1
-    precision: Any
-    max_epochs: Annotated[int, Ge(-1)] | None
-    max_steps: OrEndless
-    accumulate_grad_batches: PositiveInt
-    gradient_clip_val: NotNegative | None
-    check_val_every_n_epoch: PositiveInt | None
-    log_every_n_steps: PositiveInt | None
-    val_check_interval: Positive | str | dict[str, int] | None = None
-    plugins: Any = None
-    limit_train_batches: Any = None
-    limit_val_batches: Any = None
-    limit_test_batches: Any = None
-
-    @model_validator(mode="after")
-    def _has_another_way(self) -> Self:
-        for name, value in (self.model_extra or {}).items():
-            if value and ours_for(f"trainer.{name}"):
-                raise ValueError(no_setting("trainer", name, list(type(self).model_fields)))
-        return self
-
-
-class CheckpointPart(PartSettings):
-    """Settings below `callbacks.checkpoint`."""
-
-    monitor: str
-    save_top_k: OrEndless | None = None
-
-
-class EarlyStoppingPart(PartSettings):
-    """Settings below `callbacks.early_stopping`."""
-
-    patience: NotNegativeInt | None = None
-
-
 class CallbackSettings(Settings, extra="allow"):
     """Settings below `callbacks`."""
 
@@ -178,8 +72,8 @@ class CallbackSettings(Settings, extra="allow"):
     @property
     def monitors(self) -> dict[str, str]:
         """The column of `metrics.csv` that a callback monitors, by the name of the callback."""
-        watching = {name: part for name, part in self.parts.items() if part.get("monitor")}
-        return {name: part["monitor"] for name, part in watching.items()}
+        parts = self.parts.items()
+        return {name: part["monitor"] for name, part in parts if part.get("monitor")}
 
 
 class MetricSettings(Settings):
@@ -270,7 +164,7 @@ class RunSettings(Settings):
         callbacks = self.callbacks.model_extra or {}
         if self.test and not callbacks.get("results"):
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        if callbacks.get("learning_rate") and not any(self.loggers.values()):
+        if callbacks.get("learning_rate") and not self.loggers:
             raise ValueError(
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
@@ -305,13 +199,3 @@ class RunSettings(Settings):
                 "its own: set trainer=ddp and trainer.devices to their number per node"
             )
         return self
-
-
-def strip_extra_keys(config: Config) -> Config:
-    """A stored configuration whose parts have arguments of their constructors alone."""
-    stripped = dict(config)
-    for key in with_role(RunSettings, Role.BESIDE):
-        group, _, name = key.partition(".")
-        if isinstance(config.get(group), Mapping):
-            stripped[group] = {k: v for k, v in stripped[group].items() if k != name}
-    return stripped

@@ -31,7 +31,8 @@ from captioning.report.comparison import compare_systems, with_means
 from captioning.report.runs import Provenance, TestRecord, find_runs, read_record
 from captioning.report.systems import group, newest
 from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, captions_file
-from captioning.runs.settings import differing, each_setting, read_settings, result_settings
+from captioning.runs.folders.choices import result_settings
+from captioning.runs.settings import differing, each_setting, read_settings
 
 LENGTH = "length"
 

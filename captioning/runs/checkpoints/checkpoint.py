@@ -11,6 +11,7 @@ import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,11 @@ Content = dict[str, Any]
 """Of the file of a checkpoint: tensors and plain values by name."""
 
 
+@dataclass
 class TrainedSettings:
     """The configuration of a run in its checkpoints, from which the same parts are built again."""
 
-    def __init__(self, config: Config):
-        self.config = config
+    config: Config
 
     @property
     def decoding(self) -> Config:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, class_name, without_weights
-from captioning.config.schemas.run import strip_extra_keys
+from captioning.config.schemas.parts import strip_extra_keys
 from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary

@@ -12,9 +12,27 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from captioning.config.arguments import parse_overrides
 from captioning.config.registry import class_name, each_part
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import with_role
+from captioning.config.types import Config, Free, Role
 from captioning.errors import quoted
-from captioning.runs.settings import FREE, is_in
+from captioning.runs.settings import each_setting, is_in, relocate
 
+
+class StoredSettings(RunSettings):
+    """Settings of a stored run, and what its `config.yaml` has beside them."""
+
+    overrides: Free[list[str]]
+    """of the command line"""
+    config_dir: Free[str | None]
+    """of `--config-dir`"""
+    format: Free[int]
+
+
+PLACES = with_role(StoredSettings, Role.PLACE)
+"""Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
+FREE = (*PLACES, *with_role(StoredSettings, Role.FREE))
+"""Settings and groups that do not change the result of a run."""
 SYSTEM = ("model", "data", "experiment")
 """Choices of every run. Together they decide all parts that the command does not choose."""
 NO_PARTS = (*FREE, "hydra", "trainer", "callbacks")
@@ -96,3 +114,22 @@ def swept_keys() -> list[str]:
         return []
     swept = hydra.sweeper.get("params") or {}
     return [str(key) for key in swept if key not in ("name", "model", "seed")]
+
+
+def result_settings(config: Config) -> Config:
+    """The settings of a resolved configuration that may change a run's result, wherever its files
+    lie; null and an empty list are the same as absent.
+    """
+    given = dict(each_setting(config))
+    for key in PLACES:
+        if folder := given.get(key):
+            config = relocate(config, str(folder), key)
+    settings = dict(each_setting(config))
+    if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
+        # nothing is chosen by it
+        settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
+    return {
+        key: value
+        for key, value in settings.items()
+        if value not in (None, []) and not is_in(key, FREE)
+    }

@@ -23,10 +23,10 @@ from captioning.config.types import Config
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
+from captioning.runs.folders.choices import FREE, result_settings
 from captioning.runs.folders.folder import in_sweep, is_being_written, plain_folder, run_folder
 from captioning.runs.folders.source import FOLDER
 from captioning.runs.settings import (
-    FREE,
     differing,
     each_setting,
     in_some_folder,
@@ -34,7 +34,6 @@ from captioning.runs.settings import (
     list_differences,
     plain_settings,
     read_settings,
-    result_settings,
 )
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
@@ -108,7 +107,7 @@ def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
     defaults = {
         key: json.dumps(value, default=str)
         for key, value in default_settings(now).items()
-        if not is_in(key, FREE) and not WEIGHTS.fullmatch(key)
+        if value not in (None, ()) and not is_in(key, FREE) and not WEIGHTS.fullmatch(key)
     }
 
     def completed(config: Config) -> dict[str, str]:
@@ -125,10 +124,9 @@ def default_settings(config: Config) -> dict[str, Any]:
     Example:
         `{"data.groups": None, "optimizer.lr": 0.001, "decoding.filters.min_length": 0, ...}`
     """
-    fields = each_field(RunSettings)
     defaults = {
         key: field.get_default(call_default_factory=True)
-        for key, field in fields
+        for key, field in each_field(RunSettings)
         if not field.is_required()
     }
     for group, part in each_part("", config):

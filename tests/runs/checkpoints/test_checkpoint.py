@@ -22,7 +22,7 @@ from support import composed, little_disk
 import captioning
 from captioning.backbones.base import Backbone
 from captioning.config.registry import build
-from captioning.config.schemas.run import strip_extra_keys
+from captioning.config.schemas.parts import strip_extra_keys
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.files import MAX_HEADER

@@ -12,8 +12,9 @@ from support import composed
 from captioning.config.registry import CONF
 from captioning.run import ignore_size
 from captioning.runs.folders import choices
+from captioning.runs.folders.choices import FREE
 from captioning.runs.folders.folder import run_folder
-from captioning.runs.settings import FREE, each_setting, is_in
+from captioning.runs.settings import each_setting, is_in
 
 
 @pytest.fixture
