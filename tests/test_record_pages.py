@@ -217,7 +217,7 @@ def test_differences_are_those_of_the_tables(name):
     assert found <= known
 
 
-@pytest.mark.parametrize("name", ["attention", "claims"])
+@pytest.mark.parametrize("name", ["attention", "claims", "second_set"])
 def test_contrasts_are_those_of_the_table(name):
     """With the settings that differ, where the page names them too."""
     known = {
@@ -233,3 +233,14 @@ def test_contrasts_are_those_of_the_table(name):
             found.add(key)
             assert row.get("differ in", known[key]["differ in"]) == known[key]["differ in"]
     assert found == known.keys()
+
+
+def test_claims_on_the_second_set_are_those_of_its_page():
+    page = EXPERIMENTS / "second_set" / "README.md"
+    known = {row["CIDEr [95 %], p"] for row in rows(page) if "CIDEr [95 %], p" in row}
+    cells = [
+        row["second set"] for row in rows(EXPERIMENTS / "claims" / "README.md") if "tried as" in row
+    ]
+    found = [cell.partition(":")[0] for cell in cells if cell]
+    assert len(found) == 4
+    assert known.issuperset(found)
