@@ -28,11 +28,16 @@ OrEndless = PositiveInt | Literal[-1]
 class PartSettings(Settings, extra="allow"):
     """Settings of a part, some of which are not its arguments or have narrower bounds."""
 
+    @classmethod
+    def arguments_of(cls, part: PartConfig) -> PartConfig:
+        """What a part is built from: its class and arguments alone."""
+        beside = with_role(cls, Role.BESIDE)
+        return {key: value for key, value in part.items() if key not in beside}
+
     @property
     def part(self) -> PartConfig:
-        """What the part is built from: its class and arguments alone."""
-        beside = with_role(type(self), Role.BESIDE)
-        return {key: value for key, value in self.plain.items() if key not in beside}
+        """What this part is built from."""
+        return self.arguments_of(self.plain)
 
 
 class ModelPart(PartSettings):
@@ -132,9 +137,8 @@ def strip_extra_keys(config: Config) -> Config:
     """A stored configuration whose parts have arguments of their constructors alone."""
     stripped = dict(config)
     for group, schema in BESIDE.items():
-        beside = with_role(schema, Role.BESIDE)
         if isinstance(config.get(group), Mapping):
-            stripped[group] = {k: v for k, v in config[group].items() if k not in beside}
+            stripped[group] = schema.arguments_of(config[group])
     return stripped
 
 

@@ -145,7 +145,7 @@ class RunSettings(Settings):
                 "set"
             )
         limit, longest = self.model.max_tokens, self.data.max_pieces
-        if limit is not None and longest is not None and longest + 1 > limit:
+        if limit and longest and longest + 1 > limit:
             key = "data.max_words" if longest == self.data.max_words else "data.max_pieces"
             raise ValueError(
                 f"{key}={longest} makes inputs of {longest + 1} tokens (with BOS), and "
@@ -161,10 +161,10 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _has_what_it_ends_with(self) -> Self:
-        callbacks = self.callbacks.model_extra or {}
-        if self.test and not callbacks.get("results"):
+        callbacks = self.callbacks.parts
+        if self.test and "results" not in callbacks:
             raise ValueError("callbacks.results writes the test: without it set test=false")
-        if callbacks.get("learning_rate") and not self.loggers:
+        if "learning_rate" in callbacks and not self.loggers:
             raise ValueError(
                 "callbacks.learning_rate needs a logger: keep logger.csv, or set "
                 "callbacks.learning_rate=null"
