@@ -134,9 +134,8 @@ def build_backbone(
 
 
 def check_images(settings: RunSettings, splits: Splits, backbone: Backbone) -> Splits:
-    """Open every image that is not opened anyway to compute features of it.
-
-    With `data.skip_broken` those that are unreadable are left out.
+    """Open every image that is not opened anyway to compute features of it; with
+    `data.skip_broken` unreadable ones are left out.
     """
     skip = settings.data.skip_broken
     if backbone.reads_photographs and (backbone.trainable or skip):

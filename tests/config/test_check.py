@@ -136,6 +136,21 @@ def test_what_cannot_work_is_refused(overrides):
     assert REFUSED_TOGETHER[overrides] in explain(refusal.value)
 
 
+class Focus(CrossEntropy):
+    """An objective of one's own, which has no settings."""
+
+    def __init__(self):
+        super().__init__()
+        self.needs_attention = True
+
+
+def test_what_an_own_objective_needs_is_told_without_settings_of_ours():
+    target = f"objective._target_={__name__}.Focus"
+    with pytest.raises(CaptioningError, match="model/score=mlp") as refusal:
+        assembled(few(composed("model=show_tell", target)))
+    assert "doubly_stochastic" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     "search", ["decoding.n_best=2", "decoding=sample decoding.n=2", "decoding=diverse_beam"]
 )
