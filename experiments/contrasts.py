@@ -43,7 +43,8 @@ from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
 from captioning.report.runs import Run, find_runs, in_pairs, system_settings
 from captioning.report.systems import Test
-from captioning.runs.settings import PLACES, differing, is_in, plain_settings
+from captioning.runs.folders.choices import PLACES
+from captioning.runs.settings import differing, is_in, plain_settings
 
 HERE = Path(__file__).parent
 with (HERE / "training_code.csv").open(encoding="utf-8", newline="") as file:

@@ -13,6 +13,7 @@ EXPERIMENTS = Path(contrasts.__file__).parent
     "file",
     [
         "attention/contrasts_shapes.csv",
+        "second_set/contrasts.csv",
         pytest.param("attention/contrasts.csv", marks=pytest.mark.soak),
         pytest.param("claims/contrasts.csv", marks=pytest.mark.soak),
     ],
