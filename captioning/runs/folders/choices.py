@@ -1,4 +1,6 @@
-"""What a run has chosen otherwise than its system does by itself, which names it."""
+"""What a run has chosen otherwise than its system does by itself, which names it, and which of its
+settings may change its result.
+"""
 
 import hashlib
 import re
