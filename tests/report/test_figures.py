@@ -119,38 +119,58 @@ def test_training_loss_is_the_mean_up_to_a_validation_or_the_end_of_an_epoch():
     assert run(1, rows[:4]).training_loss("seconds") == ([], [])
 
 
-def test_each_differs_from_the_first_of_those_with_most_runs():
-    """A pair that has it first is turned around: 2 to 9 above is -9 to -2."""
-    names = ("lucky", "good", "$long_$ " * 20, "low")
-    systems = [system(name, *[[]] * (1 if name == "lucky" else 2)) for name in names]
-    ciders = (60.0, 55.0, 50.0, 40.0)
-    spans = {
-        (0, 1): (-1, 11),
-        (0, 2): (7, 13),
-        (0, 3): (18, 22),
-        (1, 2): (2, 9),
-        (1, 3): (12, 18),
-        (2, 3): (7, 13),
-    }
+NAMES = ("lucky", "good", "$long_$ " * 20, "low")
+CIDERS = (60.0, 55.0, 50.0, 40.0)
+SPANS = {(0, 1): (-1, 11), (0, 2): (7, 13), (0, 3): (18, 22)}
+SPANS |= {(1, 2): (2, 9), (1, 3): (12, 18), (2, 3): (7, 13)}
+
+
+@pytest.fixture
+def systems():
+    """Of two runs each, but for the first, the best, which may be so by luck."""
+    return [system(name, *[[]] * (1 if name == "lucky" else 2)) for name in NAMES]
+
+
+@pytest.fixture
+def compared():
+    """The last differs from all others after correction."""
     bleu = Difference(20.0, 21.0, -1.0, -3.0, 0.5, 0.5)
-    compared = {}
-    for (one, other), span in spans.items():
-        both = ciders[one], ciders[other], ciders[one] - ciders[other]
-        cider = Difference(*both, *span, 0.5, IMAGES_ONLY, adjusted=0.06 if other < 3 else 0.04)
-        compared[one, other] = {"BLEU-4": bleu, "CIDEr": cider}
-    page = drawn(intervals(systems, compared, ["BLEU-4", "CIDEr"]))
-    cider, others = page.axes
+    found = {}
+    for (one, other), span in SPANS.items():
+        both = CIDERS[one], CIDERS[other], CIDERS[one] - CIDERS[other]
+        adjusted = 0.06 if other < 3 else 0.04
+        cider = Difference(*both, *span, 0.5, IMAGES_ONLY, adjusted=adjusted)
+        found[one, other] = {"BLEU-4": bleu, "CIDEr": cider}
+    return found
+
+
+@pytest.fixture
+def of_intervals(systems, compared):
+    return drawn(intervals(systems, compared, ["BLEU-4", "CIDEr"]))
+
+
+def test_each_differs_from_the_first_of_those_with_most_runs(of_intervals):
+    """The best comes first in a column of names, and the main score in a row of panels."""
+    cider, others = of_intervals.axes
     assert cider.get_xlabel() == "CIDEr (x 100):\n55.0 at 0"
     assert others.get_xlabel() == "BLEU-4:\n21.0 at 0"
-    assert "difference from good" in page.get_suptitle()
-    _, *lines = cider.get_lines()
-    assert [list(line.get_xdata()) for line in lines[::2]] == [[-1, 11], [-9, -2], [-18, -12]]
-    assert [list(line.get_xdata()) for line in lines[1::2]] == [[5], [-5], [-15]]
-    assert [line.get_color() for line in lines[::2]] == [ALIKE, APART, APART]
+    assert "difference from good" in of_intervals.get_suptitle()
     labels = [text.get_text() for text in cider.get_yticklabels()]
     assert labels[::2] == ["lucky", "low"]
     assert labels[1].split() == ["$long_$"] * 20
-    assert cider.get_ylim()[0] > cider.get_ylim()[1]  # the best on top
+    assert cider.get_ylim()[0] > cider.get_ylim()[1]
+
+
+def test_an_interval_that_holds_0_is_grey(of_intervals):
+    """A pair that has the first system first is turned around: 2 to 9 above is -9 to -2."""
+    _, *lines = of_intervals.axes[0].get_lines()
+    spans, places = lines[::2], lines[1::2]
+    assert [list(line.get_xdata()) for line in spans] == [[-1, 11], [-9, -2], [-18, -12]]
+    assert [list(line.get_xdata()) for line in places] == [[5], [-5], [-15]]
+    assert [line.get_color() for line in spans] == [ALIKE, APART, APART]
+
+
+def test_cells_of_pairs_that_are_told_apart_are_coloured(systems, compared):
     (cells,) = drawn(matrix(systems, compared, "CIDEr")).axes
     numbers = {text.get_position()[::-1]: text.get_text() for text in cells.texts}
     assert (len(numbers), numbers[0, 3], numbers[3, 0]) == (12, "+20.0", "-20.0")

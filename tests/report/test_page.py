@@ -79,7 +79,7 @@ FACTS = (
 
 
 def test_all_is_there_without_a_script_no_text_is_markup_and_only_our_script_runs(runs):
-    text = page(runs)
+    text = page(runs, drawn=True)
     assert not any(harm in text for harm in ("<script>alert", "strange<b>", "<!--"))
     data = held(text, 'class="data"')
     assert [image["answers"][2]["caption"] for image in data["images"]] == STRANGE

@@ -1,22 +1,27 @@
 """The command on folders written by hand, with answers by hand."""
 
 import csv
+import io
 import math
 import os
 import re
+from contextlib import redirect_stdout
 from itertools import count
 from pathlib import Path
 
 import pytest
 from json_files import changed_json, read_json
-from written import HARD, SOFT, systems_of, write_run
+from support import called
+from written import HARD, SOFT, section_of, systems_of, tables_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
 from captioning.metrics.table import SCORES as SCORES_OF_ALL
 from captioning.report.__main__ import main
 from captioning.report.comparison import correct
 from captioning.report.pairs import difference_tables, interval_content, not_told_apart, write_pairs
+from captioning.report.runs import find_runs
 from captioning.report.summary import print_summary
+from captioning.report.systems import newest
 from captioning.runs.evaluation.captions import write_scores
 
 SCORES = "CIDEr", "METEOR"
@@ -87,67 +92,148 @@ def test_one_sentence_says_what_intervals_contain():
         assert said.endswith(end)
 
 
-def test_tables_by_hand(elsewhere, report):
-    absent = {"absent objects": 20.0}
-    for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
-        write_run(elsewhere / "runs/st", "spatial_transformer", seed, bleu, scores=absent)
-    own = {"absent objects": 12.5, "bad_endings": 12.5, "length": 9.25, "WordF1": 51.25}
-    own |= {"SPICE": 12.34, "CIDEr": None}
-    write_run(elsewhere / "runs/sat", "sat_soft", 1, 17.25, scores=own)
-    write_run(elsewhere / "runs/search", "sat_soft", 7, None)
-    printed = report("cider=25")
-    # nothing is wider than a terminal of 80 columns
-    assert all(len(line) <= 80 for line in printed.partition("\n\n")[0].splitlines())
-    assert "\n| spatial transformer | 3 | " in printed
-    table = re.sub(" +", " ", Path("report/table.md").read_text())
-    # the mean of 18, 20, 25 is 21; the deviations -3, -1, 4 have the squares 26, over two: 13
-    cells = "| **21.0 ± 3.6** " * 4 + "| **19.0 ± 0.0** | **40.0 ± 0.0** | 45.0 ± 0.0 | |"
-    for line in (
-        "| METEOR | ROUGE-L | CIDEr (x 100) | SPICE |",
-        f"| spatial transformer | 3 (seeds 1, 2, 3) {cells}",
-        f"| {SOFT} | 1 (seed 1) " + "| 17.2 " * 4 + "| **19.0** | **40.0** | | 12.3 |",
-        f"| *{SOFT}, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | | |",
-        f"{SOFT}, [SAT] Table 1: VGG-19; one model, chosen by BLEU on validation",
-        "| spatial transformer " + "| **22.0 ± 3.6** " * 4,
-        "| bad_endings (%) | length (words) | different captions |\n|--|--|--|--|\n",
-        f"| {SOFT} | **12.5** |\n\nOther scores:\n\n| system | WordF1 |",
-        "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |",
-    ):
-        assert line in re.sub("-+(?=[|])", "--", table)
-    assert "Tell, hard" not in table
-    left_out = "left out: runs/search/flickr8k-sat_soft-seed7: it was not tested (test=false)"
-    assert left_out in printed
-    with Path("report/table.csv").open() as file:
+class Tabled:
+    """What the command prints and writes of two systems, one of three seeds, a run that was not
+    tested, and one that was tested again.
+    """
+
+    def __init__(self, home):
+        absent = {"absent objects": 20.0}
+        for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
+            write_run(home / "runs/st", "spatial_transformer", seed, bleu, scores=absent)
+        own = {"absent objects": 12.5, "bad_endings": 12.5, "length": 9.25, "WordF1": 51.25}
+        own |= {"SPICE": 12.34, "CIDEr": None}
+        write_run(home / "runs/sat", "sat_soft", 1, 17.25, scores=own)
+        write_run(home / "runs/search", "sat_soft", 7, None)
+        older = write_run(home / "runs/older", "sat_soft", 1, 11)
+        os.utime(older / "scores.json", (1e9, 1e9))
+        given = ["cider=25", f"cache={home / 'cache'}"]
+        with redirect_stdout(io.StringIO()) as said:
+            called(main, f"runs={home / 'runs'}", f"output={home / 'report'}", *given)
+        self.folder, self.printed = home / "report", said.getvalue()
+        self.text = (self.folder / "table.md").read_text()
+        self.tables = tables_of(self.text)
+
+    def cells(self, column, system):
+        """The cells of all tables in a column; empty ones too."""
+        return [
+            rows[system][column]
+            for rows in self.tables.values()
+            if system in rows and column in rows[system]
+        ]
+
+
+@pytest.fixture(scope="module")
+def tabled(tmp_path_factory):
+    return Tabled(tmp_path_factory.mktemp("tables"))
+
+
+TRANSFORMER = "spatial transformer"
+QUOTED = f"*{SOFT}, [SAT] Table 1*"
+
+
+@pytest.mark.parametrize(
+    "column, transformer, soft",
+    [
+        ("runs", ["3 (seeds 1, 2, 3)"], ["1 (seed 1)"]),
+        # the mean of 18, 20, 25 is 21; the deviations -3, -1, 4 have the squares 26, over two: 13
+        *(
+            (f"BLEU-{n}", ["**21.0 ± 3.6**", "**22.0 ± 3.6**"], ["17.2", "18.2"])
+            for n in range(1, 5)
+        ),
+        ("METEOR", ["**19.0 ± 0.0**"], ["**19.0**"]),
+        ("ROUGE-L", ["**40.0 ± 0.0**"], ["**40.0**"]),
+        ("CIDEr (x 100)", ["45.0 ± 0.0"], [""]),  # of one system alone, none is the best
+        ("SPICE", [""], ["12.3"]),
+        ("bad_endings (%)", [""], ["12.5"]),
+        ("length (words)", [""], ["9.2"]),
+        ("different captions", ["3 ± 0"], ["3"]),
+        ("absent objects (%)", ["20.0 ± 0.0"], ["**12.5**"]),  # fewer are better
+        ("WordF1", [], ["51.25"]),
+        ("parameters", ["1,234,567"], ["1,234,567"]),
+        ("seconds to best", ["102 ± 1"], ["101"]),
+        ("seconds to CIDEr 25", ["120"], ["120"]),
+        ("device", ["a machine"], ["a machine"]),
+    ],
+)
+def test_a_column_by_hand(tabled, column, transformer, soft):
+    assert tabled.cells(column, TRANSFORMER) == transformer
+    assert tabled.cells(column, SOFT) == soft
+
+
+def test_a_published_row_by_hand(tabled):
+    quoted = [*(f"BLEU-{n}" for n in range(1, 5)), "METEOR"]
+    expected = ["*67*", "*44.8*", "*29.9*", "*19.5*", "*18.93*"]
+    assert [tabled.cells(column, QUOTED) for column in quoted] == [[cell] for cell in expected]
+    ours = ("runs", "ROUGE-L", "CIDEr (x 100)", "SPICE")
+    assert [tabled.cells(column, QUOTED) for column in ours] == [[""]] * 4
+    assert f"{SOFT}, [SAT] Table 1: VGG-19; one model, chosen by BLEU on validation" in tabled.text
+    assert "Tell, hard" not in tabled.text
+
+
+def test_tables_stand_below_what_they_tell(tabled):
+    first, plain, *others = tabled.tables
+    assert [column for column in first if "BLEU" in column] == [f"BLEU-{n}" for n in range(1, 5)]
+    assert tuple(plain) == ("system", *(f"BLEU-{n}" for n in range(1, 5)))
+    headings = re.findall(r"^(.*):\n\n\|", tabled.text, re.M)
+    assert headings == [
+        *("BLEU without brevity penalty", "The captions", "Hallucination", "Other scores"),
+        "Cost of training",
+    ]
+    columns = [names[1] for names in others]
+    assert columns == ["bad_endings (%)", "absent objects (%)", "WordF1", "parameters"]
+
+
+def test_what_is_printed_fits_into_a_terminal(tabled):
+    table, _, others = tabled.printed.partition("\n\n")
+    assert all(len(line) <= 80 for line in table.splitlines())
+    assert tables_of(table + "\n").popitem()[1][TRANSFORMER]["runs"] == "3"
+    left_out = re.findall("^left out: .*?(\\w+)/flickr8k-sat_soft-seed(.*)$", others, re.M)
+    untested, (older, reason) = left_out
+    assert untested == ("search", "7: it was not tested (test=false)")
+    assert older == "older"
+    assert reason.endswith("is of the same system and seed, and newer")
+
+
+def test_the_file_of_the_table_has_all_digits(tabled):
+    with (tabled.folder / "table.csv").open() as file:
         rows = {row["system"]: row for row in csv.DictReader(file)}
-    transformer, soft = rows["spatial transformer"], rows[SOFT]
+    transformer, soft = rows[TRANSFORMER], rows[SOFT]
     assert float(transformer["BLEU-4"]) == 21
     assert float(transformer["BLEU-4 deviation"]) == pytest.approx(13**0.5)
     assert (soft["BLEU-4 deviation"], soft["model"], soft["WordF1"]) == ("", "sat_soft", "51.25")
     assert float(soft["seconds to CIDEr 25"]) == 120
-    files = {path.name for path in Path("report").iterdir()}
+
+
+def test_the_files_of_a_report(tabled):
+    files = {path.name for path in tabled.folder.iterdir()}
     assert files == {"curves.pdf", "curves.png", "index.html", "table.csv", "table.md"}
 
 
-def test_published_rows_of_other_images_are_named(elsewhere, report):
+def test_published_rows_of_other_images_are_named(elsewhere):
     place = write_run(elsewhere / "runs", "sat_soft")
-    assert "No published rows" not in report()
+    assert "No published rows" not in section_of(elsewhere / "runs").text
     with changed_json(place / "scores.json") as record:
         record["provenance"] |= {"images_tested": 2, "images_of_split": 2}
     hint = "they are of 1,000 test images, and this split has 2; published=flickr8k shows them."
-    assert f"No published rows: {hint}\n" in report()
-    assert "No published rows" not in report("published=flickr8k")
+    assert f"No published rows: {hint}\n" in section_of(elsewhere / "runs").text
+    chosen = section_of(elsewhere / "runs", published="flickr8k").text
+    assert "No published rows" not in chosen
+    assert QUOTED in chosen
 
 
-def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere, report):
+def test_what_a_run_lacks_is_no_part_of_a_mean(elsewhere):
     for seed, meteor in ((1, 20.0), (2, None), (3, 24.0)):
         scores = {"METEOR": meteor, "nll": 2.0, "perplexity": 7.389}
         write_run(elsewhere / "runs", "sat_soft", seed, scores=scores)
-    said = report()
-    assert "| 22.0 ± 2.8 |" in said
-    assert "left out: METEOR of runs/flickr8k-sat_soft-seed2: it has none;" in said
-    assert "| system | nll (nats per word) | perplexity (per word) |\n" in said
-    assert f"| {SOFT} | 2.00 ± 0.00 | 7.39 ± 0.00 |" in said
-    assert "one vocabulary" in said
+    section = section_of(elsewhere / "runs")
+    tables = tables_of(section.text)
+    assert next(iter(tables.values()))[SOFT]["METEOR"] in ("22.0 ± 2.8", "**22.0 ± 2.8**")
+    (lacks,) = section.left_out
+    assert lacks.startswith(f"METEOR of {elsewhere / 'runs/flickr8k-sat_soft-seed2'}: it has none;")
+    likelihood = tables["system", "nll (nats per word)", "perplexity (per word)"]
+    assert [*likelihood[SOFT].values()] == ["2.00 ± 0.00", "7.39 ± 0.00"]
+    assert "one vocabulary" in section.text
 
 
 def test_a_captioner_that_has_collapsed_is_told_and_a_dry_run_left_out(elsewhere, report):
@@ -166,40 +252,43 @@ def test_a_captioner_that_has_collapsed_is_told_and_a_dry_run_left_out(elsewhere
     assert "| four | 3.2 |" in printed
 
 
-def test_runs_that_share_something_are_pairs(elsewhere, report, refused):
+def test_runs_that_share_something_are_pairs(elsewhere, refused):
     """What the runs of a seed share moves both systems: their difference hardly varies."""
     for seed, luck in ((1, 0.0), (2, 30.0), (3, -20.0)):
         for model, more in (("one", 0.0), ("two", 3.0)):
             ciders = [40 + luck + more, 50 + luck + more + seed / 10, 60 + luck]
             write_run(elsewhere / "runs", model, seed, ciders=ciders)
 
-    rows = []
-    for arguments in ((), ("paired=seed",)):
-        printed = report("metrics=[BLEU]", *arguments)
-        assert ("runs in pairs" in printed) == bool(arguments)
-        with Path("report/pairs.csv").open() as file:
-            (row,) = [row for row in csv.DictReader(file) if row["score"] == "CIDEr"]
-        rows.append(float(row["high"]) - float(row["low"]))
-    assert rows[1] < rows[0] / 5
+    widths = []
+    for paired in (None, "seed"):
+        section = section_of(elsewhere / "runs", metrics=["BLEU"], paired=paired)
+        assert ("runs in pairs" in section.text) == bool(paired)
+        (by_score,) = section.table.compared.values()
+        widths.append(by_score["CIDEr"].high - by_score["CIDEr"].low)
+    assert widths[1] < widths[0] / 5
     assert "paired=sead" in refused(main, "paired=sead")
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 1.7e308, -1.7e308, 3.4e38, 0.0, 5e-324])
-def test_whatever_a_run_computes_is_read_again(value, elsewhere, report):
+VALUES = [math.inf, math.nan, 1.7e308, -1.7e308, 3.4e38, 0.0, 5e-324]
+
+
+def test_whatever_a_run_computes_is_read_again(elsewhere, report):
     """Also by what prints it at the end of the run."""
-    folder = write_run(elsewhere / "runs", "one")
+    for number, value in enumerate(VALUES):
+        folder = write_run(elsewhere / "runs", f"one{number}")
+        scores = dict.fromkeys([*SCORES_OF_ALL, "of my own"], value)
+        write_scores(
+            folder, scores, read_json(folder / "scores.json")["provenance"], groups={"a": scores}
+        )
+        print_summary(folder)
     write_run(elsewhere / "runs", "two")
-    scores = dict.fromkeys([*SCORES_OF_ALL, "of my own"], value)
-    write_scores(
-        folder, scores, read_json(folder / "scores.json")["provenance"], groups={"a": scores}
-    )
-    print_summary(folder)
     printed = report()
-    assert "\n| one | 1 | " in printed
+    for number in range(len(VALUES)):
+        assert f"\n| one{number} | 1 | " in printed
     assert "left out: runs" not in printed
 
 
-def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report):
+def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere):
     """Whose scores, of other photographs, are never the best; the first lines say what was
     compared, and who leads.
     """
@@ -211,16 +300,17 @@ def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere, report
     ):
         part = {"images_tested": 320, "images_of_split": 1000} if model == "show_tell" else {}
         write_run(elsewhere / "runs", model, scores={"CIDEr": cider}, provenance=part)
-    first = report("published=null").split("BLEU without")[0]
+    first = section_of(elsewhere / "runs", published=None).text.split("BLEU without")[0]
     names = [
         SOFT,
         HARD,
         "LSTM, image beside every word",
         "Show and Tell [test images: 320 of 1,000]",
     ]
-    assert re.findall(r"^\| (.*?) \| 1 \(seed 1\)", first, re.M) == names
-    assert "| **50.0** |\n" in first
-    assert "| 90.0 |\n" in first
+    ((columns, rows),) = tables_of(first).items()
+    assert [*rows] == names
+    assert columns[-1] == "CIDEr (x 100)"
+    assert [row["CIDEr (x 100)"] for row in rows.values()] == ["**50.0**", "30.0", "", "90.0"]
     assert "4 systems, 4 runs; written on " in first
     assert f"Best CIDEr (x 100): {SOFT}, 50.0." in first
     assert "[SAT]" not in first
@@ -244,50 +334,95 @@ def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere, report):
     assert Path("report/intervals.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere):
-    numbers = count()
+RATES = [0.1, 0.2]
+FINE, COARSE = (
+    {"name": name, "backbone": {"node": name, "size": name, "depth": name}}
+    for name in ("fine", "coarse")
+)
+MOVED = [
+    {"root": root, "reader": {"root": f"{root}/images", "lists": [f"{root}/train.txt"]}}
+    for root in ("/a/f8k", "b")
+]
 
-    def add(model, seed=1, **settings):
-        return write_run(elsewhere / str(next(numbers)), model, seed, **settings)
 
-    for lr, seed, callbacks in ((0.1, 1, {}), (0.2, 1, {"x": 1}), (0.2, 2, {})):
-        add("rate", seed, optimizer={"lr": lr}, callbacks=callbacks)
-    for averaging in (None, {"decay": 0.9}):
-        add("averaged", callbacks={"weight_averaging": averaging})
-    for name, lr in (("fine", 0.1), ("fine", 0.2), ("coarse", 0.1)):  # of many those that tell most
-        backbone = {"node": name, "size": name, "depth": name}
-        add("many", name=name, backbone=backbone, optimizer={"lr": lr})
-    for end in "12":  # labels that are cut stay apart
-        add("long", aaa={"x": "y" * 150 + end}, mmm={"lr": end}, zzz={"x": end + "y" * 150})
-    # moved folders make no other system, nor do those derived from them
-    for seed, data in enumerate(("/a/f8k", "b"), start=1):
-        reader = {"root": f"{data}/images", "lists": [f"{data}/train.txt"]}
-        add("moved", seed, data={"root": data, "reader": reader}, runs=str(seed))
-    for seed, kind in enumerate(("gpu", "auto"), start=1):  # nor does the machine
-        sizes = {"eval_batch_size": 32 * seed}
-        add("machines", seed, trainer={"accelerator": kind}, data=sizes)
-    for seed, kind in enumerate(("32-true", "bf16-mixed", "32-true"), start=1):
-        add("rounding", seed, trainer={"precision": "auto"}, provenance={"precision": kind})
+@pytest.mark.parametrize(
+    "runs, expected",
+    [
+        pytest.param(
+            [
+                (1, {"optimizer": {"lr": 0.1}, "callbacks": {}}),
+                (1, {"optimizer": {"lr": 0.2}, "callbacks": {"x": 1}}),
+                (2, {"optimizer": {"lr": 0.2}, "callbacks": {}}),
+            ],
+            {" (optimizer.lr=0.1)": [1], " (optimizer.lr=0.2)": [1, 2]},
+            id="by a rate, but by no other callback",
+        ),
+        pytest.param(
+            [
+                (1, {"callbacks": {"weight_averaging": None}}),
+                (1, {"callbacks": {"weight_averaging": {"decay": 0.9}}}),
+            ],
+            {"": [1], " (callbacks.weight_averaging.decay=0.9)": [1]},
+            id="null is the same as absent",
+        ),
+        pytest.param(
+            [
+                *((1, FINE | {"optimizer": {"lr": lr}}) for lr in RATES),
+                (1, COARSE | {"optimizer": {"lr": 0.1}}),
+            ],
+            {
+                **{f" (name=fine, optimizer.lr={lr}, ...)": [1] for lr in RATES},
+                " (name=coarse, optimizer.lr=0.1, ...)": [1],
+            },
+            id="of many those that tell most",
+        ),
+        pytest.param(
+            [(seed, {"data": data, "runs": str(seed)}) for seed, data in enumerate(MOVED, 1)],
+            {"": [1, 2]},
+            id="not by folders, nor by those derived from them",
+        ),
+        pytest.param(
+            [
+                (1, {"trainer": {"accelerator": "gpu"}, "data": {"eval_batch_size": 32}}),
+                (2, {"trainer": {"accelerator": "auto"}, "data": {"eval_batch_size": 64}}),
+            ],
+            {"": [1, 2]},
+            id="not by the machine",
+        ),
+        pytest.param(
+            [
+                (seed, {"trainer": {"precision": "auto"}, "provenance": {"precision": kind}})
+                for seed, kind in enumerate(("32-true", "bf16-mixed", "32-true"), 1)
+            ],
+            {" (trainer.precision=32-true)": [1, 3], " (trainer.precision=bf16-mixed)": [2]},
+            id="by the precision that auto was",
+        ),
+    ],
+)
+def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere, runs, expected):
+    write_run(elsewhere / "runs", "another")
+    for number, (seed, settings) in enumerate(runs):
+        write_run(elsewhere / "runs" / str(number), "it", seed, **settings)
     found = {
-        system.full_label: [run.seed for run in system.runs] for system in systems_of(elsewhere)
+        system.full_label: [run.seed for run in system.runs]
+        for system in systems_of(elsewhere / "runs")
     }
-    long = next(label for label in found if label.startswith("long"))
-    assert "..." in long
-    assert found == {
-        "rate (optimizer.lr=0.1)": [1],
-        "rate (optimizer.lr=0.2)": [1, 2],
-        "averaged": [1],  # null is the same as absent
-        "averaged (callbacks.weight_averaging.decay=0.9)": [1],
-        "many (name=fine, optimizer.lr=0.1, ...)": [1],
-        "many (name=fine, optimizer.lr=0.2, ...)": [1],
-        "many (name=coarse, optimizer.lr=0.1, ...)": [1],
-        long: [1],
-        f"{long} #2": [1],
-        "moved": [1, 2],
-        "machines": [1, 2],
-        "rounding (trainer.precision=32-true)": [1, 3],
-        "rounding (trainer.precision=bf16-mixed)": [2],
-    }
+    assert found.pop("another") == [1]
+    assert found == {f"it{label}": seeds for label, seeds in expected.items()}
+
+
+def test_labels_that_are_cut_stay_apart(elsewhere):
+    for end in "12":
+        settings = {
+            "aaa": {"x": "y" * 150 + end},
+            "mmm": {"lr": end},
+            "zzz": {"x": end + "y" * 150},
+        }
+        write_run(elsewhere / end, "long", **settings)
+    first, second = (system.full_label for system in systems_of(elsewhere))
+    assert first.startswith("long (")
+    assert "..." in first
+    assert second == f"{first} #2"
 
 
 def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere):
@@ -442,18 +577,19 @@ def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere, report):
     )  # nothing of a run is resolved
 
 
-def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere, report):
+def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere):
     older, newer = (
         write_run(elsewhere / "runs" / name, "sat_soft", bleu=bleu)
         for name, bleu in (("z", 11), ("a", 22))
     )
     for place, seconds in ((older, 1e9), (newer, 2e9)):
         os.utime(place / "scores.json", (seconds, seconds))
-    write_run(elsewhere / "runs" / "z", "sat_soft", seed=2, bleu=24)
-    table = report()
-    assert f"| {SOFT} | 2 (seeds 1, 2) | 23.0 ± 1.4" in table
-    folders = "runs/z/flickr8k-sat_soft-seed1: runs/a/flickr8k-sat_soft-seed1"
-    assert f"left out: {folders} is of the same system and seed, and newer" in table
+    later = write_run(elsewhere / "runs" / "z", "sat_soft", seed=2, bleu=24)
+    kept, left_out = newest(find_runs(elsewhere / "runs")[0])
+    assert {run.folder for run in kept} == {newer, later}
+    assert left_out == [f"{older}: {newer} is of the same system and seed, and newer"]
+    (system,) = section_of(elsewhere / "runs").table.systems
+    assert system.score("BLEU-1").mean == 23
 
 
 REFUSED = {

@@ -1,6 +1,7 @@
 """Run folders written by hand, with photographs and attention whose answers are known."""
 
 import json
+import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 
@@ -15,7 +16,8 @@ from captioning.report.page import Table, write_report
 from captioning.report.pairs import not_told_apart
 from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
-from captioning.report.systems import compare_runs, compared_scores, group
+from captioning.report.section import Section
+from captioning.report.systems import compare_runs, compared_scores, group, newest
 from captioning.report.tables import TEST_IMAGES
 from captioning.runs.evaluation.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT
@@ -108,6 +110,28 @@ def systems_of(runs):
     return group(find_runs(runs)[0])
 
 
+def section_of(runs, **settings):
+    """What a report has on the runs below a folder, all of the same data; no figure is saved."""
+    usual = yaml.safe_load((CONF / "report.yaml").read_text())
+    found, _ = newest(find_runs(runs)[0])
+    for run in found:
+        run.add_scores(runs.parent / "cache", [])
+    return Section.build("flickr8k", group(found), [], SimpleNamespace(**usual | settings))
+
+
+def tables_of(text):
+    """The tables of a text by the names of their columns: each a dictionary of rows by their first
+    cells, and these of cells by columns.
+    """
+    tables = {}
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+        names, _, *rows = [
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()
+        ]
+        tables[tuple(names)] = {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in rows}
+    return tables
+
+
 def write_photographs(root, number, size=(400, 200)):
     for i in range(1, number + 1):
         plain(root / f"{i}.png", size, (GREY, GREY, GREY))
@@ -140,8 +164,8 @@ def keep_maps(run, said, attended=False):
     write(run / "attention.npz", kept)
 
 
-def page_of(runs, output, photographs="auto", **more):
-    """What `index.html` of these runs holds, and what was left out of it."""
+def page_of(runs, output, photographs="auto", drawn=False, **more):
+    """What `index.html` of these runs holds, with `drawn` curves, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare_runs(systems, [])
@@ -153,7 +177,7 @@ def page_of(runs, output, photographs="auto", **more):
         compared,
         scores,
         not_told_apart(compared, scores[0], len(systems)) if scores else [],
-        as_svg(curves(systems)),
+        as_svg(curves(systems)) if drawn else b"",
     )
     page = SimpleNamespace(**({"image_size": 200, "embed_mb": 10.0, "heads": 50} | more))
     left_out = write_report(output, [table], None, photographs, page)
