@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from written import write_run
+from written import section_of, write_run
 
 from captioning.metrics.contrasts import Measured, contrast
-from captioning.report.__main__ import main
 from captioning.report.power import Components, components
 
 KNOWN = Components(seed=0.8, image=400.0, both=900.0)
@@ -61,7 +60,7 @@ def test_the_fewest_seeds_and_images():
     assert KNOWN.images_for(1.0, 3) is None  # and so do three seeds
 
 
-def test_below_a_table(elsewhere, printed):
+def test_below_a_table(elsewhere):
     rows = {
         ("a", 1): [10.0, 40.0, 70.0],
         ("a", 2): [20.0, 40.0, 75.0],
@@ -74,11 +73,9 @@ def test_below_a_table(elsewhere, printed):
         write_run(elsewhere / "runs", model, seed, ciders=ciders, name="own")
     tables = ([row for (name, _), row in rows.items() if name == model] for model in "ab")
     pairs = [Measured.from_values(np.array(table)) for table in tables]
-    printed(main, "power=1.0")
-    text = (elsewhere / "report" / "table.md").read_text()
+    text = section_of(elsewhere / "runs", power=1.0).text
     (line,) = [line for line in text.splitlines() if "probability of 80 %" in line]
     variances = components(pairs)
     assert f" {variances.detectable(2, 3):.1f} CIDEr" in line  # the fewest of both systems
     assert f"about {variances.detectable(2, 3, 0.5):.1f} is just significant" in line
-    printed(main)
-    assert "probability" not in (elsewhere / "report" / "table.md").read_text()
+    assert "probability" not in section_of(elsewhere / "runs").text
