@@ -89,6 +89,18 @@ CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
             },
             *(2, 3, 1, [BLUE, EOS], 2),
         ),
+        # both hypotheses end, in the first and in the third place: 0.3 and 0.2. Behind them BLUE
+        # goes on in the fourth, 0.16, and is the best in the end
+        (
+            {
+                (): {RED: 0.6, BLUE: 0.4},
+                (RED,): {EOS: 0.5, RED: 0.42, BLUE: 0.08},
+                (BLUE,): {EOS: 0.5, RED: 0.4, BLUE: 0.1},
+                (RED, RED): {EOS: 0.3, RED: 0.35, BLUE: 0.35},
+                (BLUE, RED): {EOS: 1.0},
+            },
+            *(2, 4, 2, [BLUE, RED, EOS], 3),
+        ),
     ],
 )
 def test_by_hand(answers, width, max_length, length_penalty, tokens, steps):
@@ -101,6 +113,27 @@ def test_by_hand(answers, width, max_length, length_penalty, tokens, steps):
     assert caption.score == pytest.approx(
         math.log(probability) / len(tokens) ** length_penalty, rel=1e-12
     )
+
+
+def test_a_group_that_has_ended_says_nothing_more():
+    """The first group ends with RED, so that RED is no word of its own when the second, whose first
+    word differs, goes on.
+    """
+    answers = {
+        (): {RED: 0.6, BLUE: 0.4},
+        (RED,): {EOS: 0.6, RED: 0.4},
+        (BLUE,): {RED: 0.6, BLUE: 0.4},
+        (RED, RED): {EOS: 1.0},
+        (BLUE, RED): {EOS: 1.0},
+        (BLUE, BLUE): {EOS: 1.0},
+    }
+    settings = {"groups": 2, "diversity": 1.0, "length_penalty": 0, "early_stopping": True}
+    (best,) = diverse_beam_search(
+        by_hand(answers), pictures([0]), width=2, max_length=4, **settings
+    )
+    found = {tuple(caption.tokens): caption.score for caption in (best, *best.alternatives)}
+    expected = {(RED, EOS): math.log(0.36), (BLUE, RED, EOS): math.log(0.24)}
+    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50])

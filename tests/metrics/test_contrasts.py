@@ -3,6 +3,7 @@ image in turn, and their promises on data of a known difference.
 """
 
 import itertools
+import math
 from dataclasses import replace
 from statistics import fmean, variance
 
@@ -23,7 +24,7 @@ from captioning.metrics.contrasts import (
     measure,
     parts_of_images,
 )
-from captioning.metrics.statistics import Statistics, mean_statistics
+from captioning.metrics.statistics import MetricResult, Statistics, mean_statistics
 from captioning.metrics.wording import exact_difference
 
 OTHERS = ["a dog", "people at a bus", "a red bus drives down the street", "a woman in a hat"]
@@ -118,6 +119,14 @@ def test_analysis_of_variance_by_hand(systems, weights, lenders, training):
     assert found.training == training
 
 
+@pytest.mark.parametrize("lender", [{"test": "other images"}, {"training": math.nan}], ids=str)
+def test_some_lend_nothing(lender):
+    """Systems of other images, and those whose runs have no score of some set of images."""
+    systems, lenders = [system(OURS), system(THEIRS[:1])], [system(OTHER)]
+    other = replace(system(AGREEING), **lender)
+    assert contrast(systems, [1, -1], [*lenders, other]) == contrast(systems, [1, -1], lenders)
+
+
 def test_seeds_that_agree_by_luck_do_not_narrow_an_interval():
     training, residual = squares_of(AGREEING)
     assert training < residual / 5 / 10
@@ -177,6 +186,16 @@ def test_parts_of_a_corpus_score_leave_out_each_image_in_turn():
             without.append(scorer.score(rest).corpus[name])
         expected = [every.corpus[name] + (n - 1) * (fmean(without) - score) for score in without]
         assert found[name].images == pytest.approx(expected)
+
+
+def test_a_score_that_one_image_alone_makes_has_parts_of_the_others():
+    """Without it nothing is divided by nothing, in whose place the score itself stands."""
+    alone = MetricResult.from_shares(["m"], [[(2, 4)], [(0, 0)], [(0, 0)]]).statistics
+    assert parts_of_images(alone).flatten() == pytest.approx([math.nan, 50, 50], nan_ok=True)
+    measured = measure([[alone]])
+    assert measured["m"].score == 50
+    other = measure([[mean_statistics({"m": [0.5, 0.2, 0.3]})]])
+    assert compare(measured, other)["m"].low is None
 
 
 def test_a_ratio_has_the_variance_of_the_delta_method():

@@ -6,7 +6,7 @@ from models.tensors import repeatable
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer
-from captioning.models.parts import encoders, multi_head
+from captioning.models.parts import cells, encoders, multi_head
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def dropped(monkeypatch):
     def refused(*_, **__):
         pytest.fail("dropout of another kind")
 
-    for module in (recurrent, transformer, encoders, multi_head):
+    for module in (recurrent, transformer, cells, encoders, multi_head):
         monkeypatch.setattr(module, "dropout", visible)
     monkeypatch.setattr(F, "dropout", refused)
     return calls

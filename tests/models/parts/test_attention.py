@@ -69,6 +69,7 @@ def test_a_window_lies_around_the_median_of_the_last_weights():
     assert weights(past=past, window=0) == kept(3)
     assert weights(past=past[3:] + past[:3], window=1) == kept(0, 1, 2)
     assert weights(window=1) == weights(past=past) == kept(*range(6))  # the first step sees all
+    assert weights(past=[0, 0.5, 0, 0.5, 0, 0], window=0) == kept(1)  # of two medians the first
 
 
 def test_a_window_on_a_grid_has_rows_and_columns():

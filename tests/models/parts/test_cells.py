@@ -6,7 +6,7 @@ B images, N captions per image, features of word, image, context and state; all 
 
 import pytest
 import torch
-from models.tensors import close, normal, randomised
+from models.tensors import close, normal, randomised, repeatable
 from torch import nn
 
 from captioning.models.parts.cells import GRU, LSTM, AoACell, ConditionalGRU, UpDown
@@ -91,6 +91,15 @@ def test_attention_on_attention_is_an_lstm_and_a_gate():
         h @ cell.state.weight.T + cell.state.bias + FOUND @ cell.context.weight.T
     ).chunk(2, dim=-1)
     close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]))
+
+
+def test_attention_on_attention_drops_parts_of_its_last_output(dropped):
+    cell = randomised(AoACell(**SIZES, dropout=0.25, tied=False)).train()
+    u, h, m = memory(cell)
+    seen = torch.cat((READ, repeatable(u)), dim=-1)
+    h, _ = pytorch(cell.first, whole(cell.first), seen, h, m)
+    close(step(cell)[0], h)
+    assert dropped == [((B, N, STATE), 0.25)]
 
 
 def test_a_tied_image_is_read_as_the_last_output():

@@ -2,10 +2,16 @@
 and step by step.
 """
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from captioning.data.example import Example, Reference
+from captioning.data.vocabulary import Vocabulary
+from captioning.tokens import EOS, UNK
 from captioning.training.objectives import BatchRandom
+from captioning.training.objectives.base import TrainingData
 
 
 def split_mix_64(state):
@@ -59,3 +65,14 @@ def test_numbers_are_uniform_along_every_part_of_the_key():
         assert (counts - many / cells).square().sum() / (many / cells) < 50.8
         pairs = (found[:-1] - 0.5) * (found[1:] - 0.5)  # neighbours are not correlated
         assert abs(pairs.mean()) * 12 < 4 / many**0.5
+
+
+def test_targets_are_counted_with_unknown_words_and_ends():
+    """Of all captions, those of several images and of none too."""
+    texts = [["a dog", "a cat"], [], ["dog"]]
+    examples = [
+        Example(i, Path(f"{i}.jpg"), tuple(Reference(text, tuple(text.split())) for text in said))
+        for i, said in enumerate(texts)
+    ]
+    found = TrainingData(examples, Vocabulary(["a", "dog", "never"])).counts().tolist()
+    assert found == [{EOS: 3, UNK: 1, 4: 2, 5: 2}.get(i, 0) for i in range(7)]
