@@ -124,8 +124,8 @@ class Tabled:
 
 
 @pytest.fixture(scope="module")
-def tabled(tmp_path_factory):
-    return Tabled(tmp_path_factory.mktemp("tables"))
+def tabled(once):
+    return once("tables", Tabled)
 
 
 TRANSFORMER = "spatial transformer"
