@@ -4,7 +4,10 @@ chosen after them.
 
 import re
 import shutil
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -19,7 +22,7 @@ NAME = "shapes-spatial_transformer-seed1"
 WIDTHS = (1, 6)
 
 
-def test_what_a_run_leaves(shapes_run):
+def test_the_files_that_a_run_leaves(shapes_run):
     folder = shapes_run.folder
     assert folder == shapes_run.home / "runs" / NAME
     checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
@@ -27,30 +30,46 @@ def test_what_a_run_leaves(shapes_run):
     records = {"config.yaml", "metrics.csv", "run.json", "captions.jsonl", "scores.json"}
     assert set(contents(folder)) == checkpoints | pictures | records
     assert {path.name for path in shapes_run.home.iterdir()} == {"runs", "cache"}
-    text = (folder / "config.yaml").read_text()
+
+
+def test_its_settings_are_resolved(shapes_run):
+    text = (shapes_run.folder / "config.yaml").read_text()
     assert "${" not in text
     written = yaml.safe_load(text)
     assert (written["model"]["d_model"], written["folder"]) == (8, f"runs/{NAME}")
-    for name in ("best", "last"):
-        saved = load_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
-        assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
-        assert {"red", "square"} <= set(saved.words)
-    record = read_json(folder / "scores.json")
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_its_checkpoints_have_settings_and_words(shapes_run, name):
+    saved = load_checkpoint(shapes_run.folder / "checkpoints" / f"{name}.ckpt")
+    assert saved.config["model"]["_target_"] == "captioning.models.Transformer"
+    assert {"red", "square"} <= set(saved.words)
+
+
+def test_its_scores_are_of_captions_words_and_maps(shapes_run):
+    scores = read_json(shapes_run.folder / "scores.json")["scores"]
     looks = {"pointing", "pointing (images shuffled)", "attention entropy", "attention coverage"}
     worded = {"length", "distinct-1", "vocabulary used", "novel", "ended", "repeated"}
-    assert looks | worded | {"false captions", "objects left out"} <= set(record["scores"])
-    provenance = record["provenance"]
-    # strictly, or the stopwatch was set back to the best checkpoint when that was loaded
+    assert looks | worded | {"false captions", "objects left out"} <= set(scores)
+    assert "val/CIDEr" in rows_of(shapes_run.folder)[-2]
+
+
+def test_its_stopwatch_goes_on_after_the_best_checkpoint(shapes_run):
+    """Or it was set back when that was loaded."""
+    provenance = read_json(shapes_run.folder / "scores.json")["provenance"]
     assert 0 < provenance["seconds_to_best"] < provenance["seconds_trained"]
-    lines = captions_of(folder)
+
+
+def test_its_captions_have_references_and_photographs(shapes_run):
+    lines = captions_of(shapes_run.folder)
     assert [line["image_id"] for line in lines] == list(range(2000000, 2000005))
     known = {"image_id", "caption", "references", "scores", "photograph", "hallucinated"}
+    written = yaml.safe_load((shapes_run.folder / "config.yaml").read_text())
     root = shapes_run.home / written["data"]["reader"]["root"]
     for line in lines:
         assert set(line) == known
         assert (root / line["photograph"]).is_file()
         assert len(line["references"]) == 5
-    assert "val/CIDEr" in rows_of(folder)[-2]
 
 
 def test_what_a_new_user_reads(shapes_run):
@@ -98,54 +117,103 @@ def evaluated(home, checkpoint, *arguments):
     return scores, [line["caption"] for line in captions_of(folder)]
 
 
-def test_the_best_width_of_averaged_weights_is_chosen_and_tested_later(shapes_run, tmp_path):
-    """A trial touches nothing that was there; its test trains nothing. The averaged weights are
-    asked, not those from which training would go on, which are there too.
+@dataclass(frozen=True)
+class Tried:
+    """A trial of averaged weights beside an older run, and its test, which came later.
+
+    Attributes:
+        home: where it ran; `older` are the contents of the older run before it, `left` after it.
+        trained, after: contents of its folder before and after its test.
+        trial, tested: what the two commands have printed.
+        found: CIDEr of the validation captions by the other command, by width.
     """
-    home = Path(shutil.copytree(shapes_run.home, tmp_path / "home"))
-    before = contents(home / "runs" / NAME)
+
+    home: Path
+    folder: Path
+    older: dict
+    left: dict
+    trained: dict
+    after: dict
+    trial: CompletedProcess
+    tested: CompletedProcess
+    rows: int
+    found: dict
+
+    @property
+    def checkpoint(self):
+        return self.folder / "checkpoints" / "best.ckpt"
+
+
+def try_widths(begun, base):
+    home = Path(shutil.copytree(begun, base / "home"))
+    older = contents(home / "runs" / NAME)
     widths = f"decoding.beam_widths=[{','.join(map(str, WIDTHS))}]"
     command = [*WORLD, widths, "callbacks=averaged", "data.num_workers=2"]
     trial = run(home, *command, "test=false")
-    assert trial.stderr == ""  # the scenes are drawn already
     folder = folder_of(home, trial)
-    assert folder.name.startswith(NAME)
-    # pytest would take minutes to show the difference
-    assert (contents(home / "runs" / NAME) == before) is True
-    trained = contents(folder)
-    checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
-    assert set(trained) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
-    # but for the test's, as many rows; none of the choice
-    assert len(rows_of(folder)) == len(rows_of(shapes_run.folder)) - 1
-
+    left, trained, rows = contents(home / "runs" / NAME), contents(folder), len(rows_of(folder))
     tested = run(home, *command, "resume=true")
     assert folder_of(home, tested) == folder
-    assert "finished" not in tested.stdout
     after = contents(folder)
-    for name in ("run.json", "checkpoints/last.ckpt"):
-        assert (after[name][1] == trained[name][1]) is True, "it was trained again"
+    found = {}
+    for width in WIDTHS:
+        settings = "split=val", f"decoding.width={width}"
+        scores, _ = evaluated(home, folder / "checkpoints" / "best.ckpt", *settings)
+        found[width] = scores["CIDEr"]
+    return Tried(home, folder, older, left, trained, after, trial, tested, rows, found)
 
-    # the other command finds the same width
-    checkpoint = folder / "checkpoints" / "best.ckpt"
-    found = {
-        width: evaluated(home, checkpoint, "split=val", f"decoding.width={width}")[0]["CIDEr"]
-        for width in WIDTHS
+
+@pytest.fixture(scope="module")
+def tried(shapes_run, once):
+    return once("tried", partial(try_widths, shapes_run.home))
+
+
+def test_a_trial_touches_nothing_that_was_there(tried):
+    assert tried.trial.stderr == ""  # the scenes are drawn already
+    assert tried.folder.name.startswith(NAME)
+    # pytest would take minutes to show the difference
+    assert (tried.left == tried.older) is True
+
+
+def test_a_trial_leaves_no_captions_and_no_scores(tried, shapes_run):
+    checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
+    assert set(tried.trained) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
+    # but for the test's, as many rows; none of the choice
+    assert tried.rows == len(rows_of(shapes_run.folder)) - 1
+
+
+def test_the_test_of_a_trial_trains_nothing(tried):
+    assert "finished" not in tried.tested.stdout
+    for name in ("run.json", "checkpoints/last.ckpt"):
+        assert (tried.after[name][1] == tried.trained[name][1]) is True, "it was trained again"
+
+
+def test_the_best_width_is_that_of_the_other_command(tried):
+    """Of the averaged weights, not of those from which training would go on, which are there
+    too.
+    """
+    assert len(set(tried.found.values())) > 1, "the widths must differ, or nothing is chosen"
+    best = max(WIDTHS, key=tried.found.__getitem__)
+    assert f"beam width {best}" in tried.trial.stdout
+    result = read_json(tried.folder / "run.json")["result"]
+    assert result["widths"] == {
+        str(width): pytest.approx(score, abs=1e-3) for width, score in tried.found.items()
     }
-    assert len(set(found.values())) > 1, "the widths must differ, or nothing is chosen"
-    best = max(WIDTHS, key=found.__getitem__)
-    assert f"beam width {best}" in trial.stdout
-    result = read_json(folder / "run.json")["result"]
-    assert result["widths"] == {str(w): pytest.approx(x, abs=1e-3) for w, x in found.items()}
     assert result["best"] == result["widths"][str(best)]
-    record = read_json(folder / "scores.json")
+    record = read_json(tried.folder / "scores.json")
     assert record["provenance"]["decoding"]["width"] == best
 
-    # which is the checkpoint's from then on
-    scores, captions = evaluated(home, checkpoint)
-    assert captions == [line["caption"] for line in captions_of(folder)]
+
+def test_the_best_width_is_the_checkpoint_s_from_then_on(tried):
+    scores, captions = evaluated(tried.home, tried.checkpoint)
+    assert captions == [line["caption"] for line in captions_of(tried.folder)]
+    record = read_json(tried.folder / "scores.json")
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
-    # no scores of validation captions, which hardly differ yet: a rank would mean nothing
-    assert load_checkpoint(checkpoint).quantiles == []
+
+
+def test_captions_that_hardly_differ_give_no_quantiles(tried):
+    """A rank among the scores of validation captions would mean nothing yet."""
+    assert load_checkpoint(tried.checkpoint).quantiles == []
 
 
 def test_photographs_with_cached_features(cached_run):
