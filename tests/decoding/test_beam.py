@@ -147,6 +147,11 @@ def test_impossible_continuations_are_never_chosen(width):
     assert caption.score == pytest.approx(math.log(0.7), rel=1e-12)
 
 
+def test_a_model_that_allows_nothing_has_one_caption_of_no_probability():
+    (caption,) = beam_search(by_hand({(): {PAD: 1.0}}), pictures([0]), 3, 3, n_best=3)
+    assert (caption.score, caption.alternatives) == (-math.inf, [])
+
+
 def test_fewer_captions_than_asked_for():
     (caption,) = beam_search(by_hand({(): {EOS: 0.7, RED: 0.3}}), pictures([0]), 4, 1, n_best=4)
     assert [caption.tokens, *(other.tokens for other in caption.alternatives)] == [[EOS], [RED]]
