@@ -121,6 +121,15 @@ def test_rows_come_before_columns_on_a_grid_that_is_not_square(box, grid, hit):
     assert pointing_hits(attention, [[[(0, box)]]], grid).tolist() == [hit]
 
 
+@pytest.mark.parametrize("edge", range(4), ids=["left", "top", "right", "bottom"])
+def test_the_edges_of_a_box_belong_to_it(edge):
+    """Each in turn goes through the centre of the cell in the second row and column."""
+    box = [0.25, 0.5, 0.625, 0.875]
+    box[edge] = (0.5, 0.75)[edge % 2]
+    attention = attention_with_peaks((1, 1, 1), {(0, 0, 0): 4})
+    assert pointing_hits(attention, [[[(0, tuple(box))]]], GRID).tolist() == [True]
+
+
 def test_the_score_is_a_percentage_over_all_batches():
     score = PointingScore()
     attention = attention_with_peaks((1, 1, 2), {(0, 0, 0): 0, (0, 0, 1): 5})
