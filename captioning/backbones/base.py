@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import torch
 from annotated_types import DocInfo
@@ -257,17 +257,32 @@ def _freeze_before(network: nn.Module, node: str) -> None:
         parameter.requires_grad_(False)
 
 
-def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, ...]:
-    """D, h and w of the output of a network, truncated after `node`, for images of `size`."""
+class FeatureMap(NamedTuple):
+    """What a truncated network makes of an image."""
+
+    dim: int  # D
+    grid: Grid
+    last: bool  # whether features are the last axis, `[B, h, w, D]`, in place of `[B, D, h, w]`
+
+
+def feature_map(network: nn.Module, node: str | None, size: int) -> FeatureMap:
+    """What a network, truncated after `node`, makes of an image of `size`.
+
+    The image is square and so is its grid: the third axis is that of the features. If all three
+    are equal, a wide image tells which of them is the grid's width.
+
+    Raises:
+        ValueError: the output is not a map.
+    """
     with torch.no_grad():
-        output = network(torch.zeros(1, 3, size, size))
-    if output.ndim != 4:
-        raise ValueError(
-            f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]"
-        )
-    if output.shape[2] != output.shape[3]:  # the image is square
-        raise ValueError(
-            f"backbone.node={node} gives {tuple(output.shape)}, which is no map [B, D, h, w] of a "
-            "square image: its features seem to be last; take a node that has them first"
-        )
-    return output.shape[1:]
+        shape = network(torch.zeros(1, 3, size, size)).shape
+        if len(shape) != 4 or shape[0] != 1 or shape[2] not in (shape[1], shape[3]):
+            raise ValueError(
+                f"backbone.node={node} gives {tuple(shape)}, not a feature map [B, D, h, w] or "
+                "[B, h, w, D] of one square image: choose another node"
+            )
+        last = shape[1] == shape[2]
+        if last and shape[2] == shape[3]:
+            last = network(torch.zeros(1, 3, size, 2 * size)).shape[2] != shape[2]
+    dim, side = (shape[3], shape[2]) if last else (shape[1], shape[2])
+    return FeatureMap(dim, (side, side), last)

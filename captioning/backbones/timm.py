@@ -58,7 +58,7 @@ class TimmBackbone(Backbone):
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
-        dim, height, width = feature_map(network, node, size)
+        found = feature_map(network, node, size)
         settings = f"timm {name.partition('.')[0]} {node}"
         settings += " stride in 1x1" if stride_in_1x1 else ""
         transform = ImageTransform(
@@ -69,7 +69,7 @@ class TimmBackbone(Backbone):
             interpolation or own["interpolation"],
             pixel_range,
         )
-        super().__init__(settings, network, dim, (height, width), transform, trainable)
+        super().__init__(settings, network, found.dim, found.grid, transform, trainable)
         self.pretrained = weights is not None
 
 

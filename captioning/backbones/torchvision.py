@@ -33,6 +33,7 @@ class TorchvisionBackbone(Backbone):
 
     Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and
     resnet101 `layer3` (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
+    Swin transformers have their features last at `features.N`, which is noticed.
 
     Weights are downloaded (`DEFAULT`), random (None; if frozen, the same in every process and for
     every seed), or from a file, with or without the layers after the node.
@@ -61,23 +62,27 @@ class TorchvisionBackbone(Backbone):
         network = _Truncated(extractor).eval()
         load_weights(network.extractor, full.state_dict().keys(), weights)
         dilate(network, dilation, name)
-        dim, height, width = feature_map(network, node, size)
+        found = feature_map(network, node, size)
+        network.features_last = found.last
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
         transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
-        super().__init__(settings, network, dim, (height, width), transform, trainable)
+        super().__init__(settings, network, found.dim, found.grid, transform, trainable)
         self.pretrained = weights is not None
 
 
 class _Truncated(nn.Module):
-    """Unwrap the single output of a feature extractor, which returns a dict."""
+    """The single output of a feature extractor, which returns a dict, as `[B, D, h, w]`."""
+
+    features_last = False  # in the extractor's output, as in those of Swin transformers
 
     def __init__(self, extractor: nn.Module):
         super().__init__()
         self.extractor = extractor
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.extractor(images)["node"]
+        output: Tensor = self.extractor(images)["node"]
+        return output.movedim(3, 1) if self.features_last else output
 
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:

@@ -7,7 +7,6 @@ import hashlib
 import pickle
 import re
 import urllib.error
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,6 +79,7 @@ LAYERS = {
     ("resnet18", "layer2", 37): lambda net, images: nn.Sequential(*list(net.children())[:6])(
         images
     ),
+    ("swin_t", "features.1", 64): lambda net, images: net.features[:2](images).movedim(-1, 1),
     ("test_byobnet", None, 75): lambda net, images: net.forward_features(images),
     ("test_mambaout", None, 96): lambda net, images: net.forward_features(images).movedim(-1, 1),
     ("test_efficientnet", "blocks.2", 64): lambda net, images: net.blocks[:3](
@@ -299,8 +299,6 @@ def test_downloads(tmp_path, monkeypatch):
         (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
         (small, {"size": 100}, "backbone.size=100 .*16"),
         (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .* blocks.4"),
-        # its features are last: [B, h, w, D]
-        (partial(TorchvisionBackbone, "swin_t", "features.7", None), {}, "node=features.7"),
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
         (Patches, {"size": 100}, "backbone.size=100"),
