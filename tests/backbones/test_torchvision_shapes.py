@@ -13,6 +13,9 @@ from torchvision.models.regnet import BlockParams
 from captioning.backbones.base import feature_map
 from captioning.backbones.torchvision import TorchvisionBackbone
 
+# of two old networks, about slow random initialisation
+pytestmark = pytest.mark.filterwarnings("ignore:The default weight init:FutureWarning")
+
 SIZE = 224
 NETWORKS = torchvision.models.list_models(torchvision.models)
 FIRST = ("alexnet", "convnext_tiny", "mobilenet_v3_small", "resnet18", "squeezenet1_1", "swin_t")
