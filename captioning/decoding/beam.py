@@ -5,7 +5,7 @@ words, T tokens so far.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -46,39 +46,46 @@ def search(
         step = model.step(tokens, state)
         left = ranking.max_length - length + 1
         words = log_probs(step.logits, forbidden, filters, history, left)
-        # Before the first word all groups share one hypothesis; then the groups are concatenated.
-        k = words.shape[1] if length == 1 else words.shape[1] // groups
-        firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
-        # How often earlier groups chose a word, [B, V].
-        counts = torch.zeros_like(words[:, 0]) if diversity else None
-        chosen = []
-        for beam, first in zip(beams, firsts, strict=True):
-            own = words[:, first : first + k]
-            ranked = own if counts is None else own - diversity * counts[:, None]
-            parents, token = beam.advance(own, ranked, first, length)
-            if counts is not None:
-                counts.scatter_add_(
-                    1, token, (~beam.done[:, None]).to(counts.dtype).expand_as(token)
-                )
-            chosen.append((parents, token))
-        parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
+        parents, tokens = _advance_groups(beams, words, diversity, length)
         past.append((tokens, parents, step.maps))
         if length == ranking.max_length:
             for number, beam in enumerate(beams):
                 beam.cut(number * tokens.shape[1] // groups)
-        elif all_ended(torch.stack([beam.done for beam in beams]), length):
             break
-        else:
-            state = step.state.reorder(parents)
-            if filters is not None:
-                rows = parents[..., None].expand(-1, -1, history.shape[-1])
-                history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
+        if all_ended(torch.stack([beam.done for beam in beams]), length):
+            break
+        state = step.state.reorder(parents)
+        if filters is not None:
+            rows = parents[..., None].expand(-1, -1, history.shape[-1])
+            history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
 
-    kept = _Kept(
-        *(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True))
-    )
-    captions = to_captions(*_traced(past, kept))
+    captions = to_captions(*_traced(past, _Kept.joined([beam.kept for beam in beams])))
     return [best_first(_distinct(group, ranking.n_best)) for group in captions]
+
+
+def _advance_groups(
+    beams: Sequence["_Beam"], words: Tensor, diversity: float, length: int
+) -> tuple[Tensor, Tensor]:
+    """Extend the hypotheses of every group to `length` tokens.
+
+    A word loses `diversity` for each time that an earlier group chose it at this step. `words` are
+    log-probabilities `[B, N, V]` of the hypotheses of all groups, which are concatenated; before
+    the first word they share one. Returns the rows that are extended, and the tokens.
+    """
+    k = words.shape[1] if length == 1 else words.shape[1] // len(beams)
+    counts = torch.zeros_like(words[:, 0])  # how often earlier groups chose a word, [B, V]
+    parents, tokens = [], []
+    for number, beam in enumerate(beams):
+        first = 0 if length == 1 else number * k
+        own = words[:, first : first + k]
+        ranked = own - diversity * counts[:, None] if diversity else own
+        rows, chosen = beam.advance(own, ranked, first, length)
+        if diversity:
+            searched = ~beam.done[:, None]
+            counts.scatter_add_(1, chosen, searched.to(counts.dtype).expand_as(chosen))
+        parents.append(rows)
+        tokens.append(chosen)
+    return torch.cat(parents, dim=1), torch.cat(tokens, dim=1)
 
 
 def _distinct(captions: list[GeneratedCaption], n: int) -> list[GeneratedCaption]:
@@ -99,6 +106,11 @@ class _Kept(NamedTuple):
     row: Tensor  # of its last step; where EOS ends it, of the step before
     length: Tensor
     cut: Tensor  # not ended by EOS
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """Side by side."""
+        return cls(*(torch.cat(columns, dim=1) for columns in zip(*several, strict=True)))
 
 
 def _traced(
@@ -222,14 +234,12 @@ class _Beam:
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(1)
-        new = (
+        new = _Kept(
             scores / self.ranking.divisor(length),
             rows,
             torch.full_like(rows, length),
             torch.full_like(rows, cut, dtype=torch.bool),
         )
-        score, *others = (torch.cat(pair, dim=1) for pair in zip(self.kept, new, strict=True))
-        score, order = (
-            x[:, : self.ranking.n_best] for x in score.sort(dim=1, descending=True, stable=True)
-        )
-        self.kept = _Kept(score, *(x.gather(1, order) for x in others))
+        every = _Kept.joined([self.kept, new])
+        order = every.score.argsort(dim=1, descending=True, stable=True)[:, : self.ranking.n_best]
+        self.kept = _Kept(*(column.gather(1, order) for column in every))
