@@ -1,6 +1,6 @@
 """Export a captioner as a folder of three graphs of `torch.export`.
 
-They caption photographs without this package.
+They caption images without this package.
 
 B images of C channels, H rows and W columns of pixels, L context vectors of D features, N
 hypotheses of T words per image, V words.

@@ -1,9 +1,9 @@
-"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...`.
+"""Caption images with the graphs in this folder: `python run.py IMAGE...`.
 
-It prints a JSON line for one.
+It prints a JSON line for each.
 
 Needs only NumPy, Pillow, onnxruntime, and the modules beside it. From Python, in this folder:
-`OnnxCaptioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
+`OnnxCaptioner(FOLDER).caption(IMAGE)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
 """
@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import sys
+from bisect import insort
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +51,60 @@ class _Hypothesis:
     score: float
     tokens: list[int]
     attention: list[Array]
+
+
+class _Beam:
+    """The open hypotheses of one image, the best first, and the best captions so far."""
+
+    def __init__(self, width: int, ranking: Ranking):
+        self.width, self.ranking = width, ranking
+        self.open = [_Hypothesis(0.0, [], [])]
+        self.best: list[tuple[float, _Hypothesis]] = []  # scores by which captions are ranked
+        self._ended = 0
+
+    def advance(self, words: Array, maps: Array | None, length: int) -> list[int]:
+        """Extend the hypotheses to `length` tokens; return the rows of those that stay open.
+
+        All continuations are ranked together, by log-probabilities `words` `[K, V]`. An EOS among
+        the best K ends its hypothesis; the beam is filled up with open ones. Attention `maps` are
+        `[1, K, L]`, if any.
+        """
+        scores = np.array([one.score for one in self.open])[:, None] + words
+        grown, rows = [], []
+        for rank, (row, token) in enumerate(_largest(scores, 2 * self.width)):
+            score, before = scores[row, token], self.open[row]
+            if score == -np.inf:
+                break
+            attention = [] if maps is None else [*before.attention, maps[0, row]]
+            one = _Hypothesis(score, [*before.tokens, token], attention)
+            if token != EOS:
+                grown.append(one)
+                rows.append(row)
+            elif rank < self.width:
+                self._ended += 1
+                self._keep(one, length)
+        self.open = grown[: self.width]
+        if length == self.ranking.max_length:  # cut
+            for one in self.open:
+                self._keep(one, length)
+        return rows[: self.width]
+
+    def _keep(self, one: _Hypothesis, length: int) -> None:
+        score = one.score / self.ranking.divisor(length)
+        insort(self.best, (score, one), key=lambda pair: -pair[0])
+        del self.best[self.ranking.n_best :]
+
+    def ended(self, length: int) -> bool:
+        """Whether no better caption can follow after `length` tokens."""
+        ranking = self.ranking
+        if not self.open or length == ranking.max_length:
+            return True
+        if ranking.early_stopping and self._ended >= self.width:
+            return True
+        if len(self.best) < ranking.n_best:
+            return False
+        reachable = max(self.open[0].score / each for each in ranking.divisors_to_come(length))
+        return reachable <= self.best[-1][0]
 
 
 class OnnxCaptioner:
@@ -94,75 +149,41 @@ class OnnxCaptioner:
         """A dataclass of settings, with those of this captioner."""
         return settings(**{each.name: self.decoding[each.name] for each in fields(settings)})  # type: ignore[arg-type]
 
-    def caption(self, photograph: str | Path | Image.Image) -> list[Caption]:
-        """The best captions of one photograph, `n_best` at most."""
-        return self.decode(self._run("backbone", {"images": self.read(photograph)[None]}))
+    def caption(self, image: str | Path | Image.Image) -> list[Caption]:
+        """The best captions of one image, `n_best` at most."""
+        return self.decode(self._run("backbone", {"images": self.read(image)[None]}))
 
     def decode(self, context: dict[str, Array]) -> list[Caption]:
         """Beam search over one image's `vectors` `[1, L, D]`.
 
         `mask` `[1, L]` is there if its set is partial.
-
-        At each step all continuations are ranked together. An EOS among the best K ends its
-        hypothesis; the beam is filled up with open ones.
         """
-        k, ranking = self.decoding["width"], self.ranking
-        longest, n_best = ranking.max_length, ranking.n_best
         outputs = self._run("start", context)
         image = {name: array for name, array in outputs.items() if name.startswith("image.")}
-        beam, ended, best = [_Hypothesis(0.0, [], [])], 0, []
-        for length in range(1, longest + 1):
-            words = self._allowed(outputs["log_probs"][0], [one.tokens for one in beam])
-            shown = [outputs["attention"]] if "attention" in outputs else []
-            scores = np.array([one.score for one in beam])[:, None] + words.astype(np.float64)
-            parents, tokens = self._best(scores, 2 * k)
-            grown = [
-                _Hypothesis(
-                    scores[parent, token],
-                    [*beam[parent].tokens, int(token)],
-                    [*beam[parent].attention, *(x[0, parent] for x in shown)],
-                )
-                for parent, token in zip(parents, tokens, strict=True)
-            ]
-            likely = [row for row, one in enumerate(grown) if one.score > -np.inf]
-            done = [grown[row] for row in likely if row < k and tokens[row] == EOS]
-            rows = [row for row in likely if tokens[row] != EOS][:k]
-            beam, parents = [grown[row] for row in rows], parents[rows]
-            ended += len(done)
-            done += beam if length == longest else []  # cut
-            best += [(one.score / ranking.divisor(length), one) for one in done]
-            best = sorted(best, key=lambda pair: -pair[0])[:n_best]
-            last = best[-1][0] if len(best) == n_best else -np.inf
-            if (ended >= k and ranking.early_stopping) or not beam or length == longest:
+        beam = _Beam(self.decoding["width"], self.ranking)
+        for length in range(1, self.ranking.max_length + 1):
+            words = self._allowed(outputs["log_probs"][0], [one.tokens for one in beam.open])
+            rows = beam.advance(words, outputs.get("attention"), length)
+            if beam.ended(length):
                 break
-            if max(beam[0].score / each for each in ranking.divisors_to_come(length)) <= last:
-                break
-            own = {name: outputs[name][:, parents] for name in self.of_hypotheses}
-            outputs = self._run(
-                "step", {"tokens": np.array([[one.tokens[-1] for one in beam]]), **own, **image}
-            )
-        captions = []
-        for score, one in best:
-            known = [self.words[token] for token in one.tokens if token >= len(NAMES)]
-            text = self.between.join(known).strip()
-            text = re.sub(self.no_space_pattern, "", text) if self.no_space_pattern else text
-            rank = confidence(score, self.quantiles)
-            captions.append(Caption(text, float(score), rank, one.tokens, one.attention))
-        return captions
+            tokens = np.array([[one.tokens[-1] for one in beam.open]])
+            own = {name: outputs[name][:, rows] for name in self.of_hypotheses}
+            outputs = self._run("step", {"tokens": tokens, **own, **image})
+        return [self._caption(score, one) for score, one in beam.best]
+
+    def _caption(self, score: float, one: _Hypothesis) -> Caption:
+        words = [self.words[token] for token in one.tokens if token >= len(NAMES)]
+        text = self.between.join(words).strip()
+        if self.no_space_pattern:
+            text = re.sub(self.no_space_pattern, "", text)
+        rank = confidence(score, self.quantiles)
+        return Caption(text, float(score), rank, one.tokens, one.attention)
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
         graph = self._graphs[name]
         names = [output.name for output in graph.get_outputs()]
         arrays = graph.run(names, {one.name: given[one.name] for one in graph.get_inputs()})
         return dict(zip([name.removesuffix(".next") for name in names], arrays, strict=True))
-
-    @staticmethod
-    def _best(scores: Array, count: int) -> tuple[Array, Array]:
-        """Rows and columns of the largest numbers, the largest first."""
-        flat = scores.ravel()
-        count = min(count, flat.size)
-        best = np.sort(np.argpartition(-flat, count - 1)[:count])
-        return np.unravel_index(best[np.argsort(-flat[best], kind="stable")], scores.shape)  # type: ignore[return-value]
 
     def _allowed(self, words: Array, hypotheses: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""
@@ -175,19 +196,28 @@ class OnnxCaptioner:
         words[nothing, EOS] = ends[nothing]
         return words
 
-    def read(self, photograph: str | Path | Image.Image) -> Array:
-        """Read a photograph as `[C, H, W]` uint8: colours, and a mask if padded."""
-        if isinstance(photograph, Image.Image):
-            return self._pixels(photograph)
-        with Image.open(photograph, formats=self.preprocessing["formats"]) as image:
-            image.draft(None, (2 * self.preprocessing["size"],) * 2)
+    def read(self, image: str | Path | Image.Image) -> Array:
+        """Read an image as `[C, H, W]` uint8: colours, and a mask if padded."""
+        if isinstance(image, Image.Image):
             return self._pixels(image)
+        with Image.open(image, formats=self.preprocessing["formats"]) as opened:
+            opened.draft(None, (2 * self.preprocessing["size"],) * 2)
+            return self._pixels(opened)
 
     def _pixels(self, image: Image.Image) -> Array:
         how = self.preprocessing
         image = to_rgb(upright(image), how["pixel_range"])
         image = to_square(image, how["size"], how["resize"], how["interpolation"], how["mean"])
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
+
+
+def _largest(scores: Array, count: int) -> list[tuple[int, int]]:
+    """Rows and columns of the largest numbers, the largest first."""
+    flat = scores.ravel()
+    count = min(count, flat.size)
+    best = np.sort(np.argpartition(-flat, count - 1)[:count])
+    rows, columns = np.divmod(best[np.argsort(-flat[best], kind="stable")], scores.shape[1])
+    return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 def _check(decoding: dict[str, Any], schemas: dict[str, Any]) -> None:
@@ -218,32 +248,32 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Caption the photographs of a command line; 1 if one could not be read."""
-    parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for one.")
-    parser.add_argument("photographs", nargs="+")
+    """Caption the images of a command line; 1 if one could not be read."""
+    parser = argparse.ArgumentParser(description="Captions images, a JSON line for each.")
+    parser.add_argument("images", nargs="+")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores")
     for name in ("--width", "--max-length", "--n-best"):
         parser.add_argument(name, type=int, default=argparse.SUPPRESS)
     parser.add_argument("--length-penalty", type=float, default=argparse.SUPPRESS)
     settings = vars(parser.parse_args(arguments))
-    photographs, failed = settings.pop("photographs"), 0
+    paths, failed = settings.pop("images"), 0
     try:
         captioner = OnnxCaptioner(**settings)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    for photograph in photographs:
+    for path in paths:
         try:
-            captions = captioner.caption(photograph)
+            captions = captioner.caption(path)
         except Exception as error:  # Pillow's decoders raise any exception on a broken file
             # whose repr has no control characters
-            print(f"error: cannot read the image {photograph!r}: {error!r}", file=sys.stderr)
+            print(f"error: cannot read the image {path!r}: {error!r}", file=sys.stderr)
             failed = 1
             continue
         first, *others = [
             {"caption": one.text, "score": round(one.score, 4), "confidence": one.confidence}
             for one in captions
         ]
-        line = {"image": photograph, **first}
+        line = {"image": path, **first}
         if others:
             line["alternatives"] = others
         print(json.dumps(line, ensure_ascii=False), flush=True)
