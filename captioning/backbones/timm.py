@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Interpolation, Resize
+from captioning.backbones.lite2 import NAMES, Lite2
 from captioning.backbones.weights import (
     check_name,
     downloading,
@@ -18,6 +19,10 @@ from captioning.backbones.weights import (
     place_strides,
 )
 from captioning.config.types import PixelRange, PixelSize, validated
+from captioning.pretrained.named import PRETRAINED, checkpoint_path
+
+BUNDLED = "bundled"
+"""Weights inside the bundled captioner."""
 
 
 class TimmBackbone(Backbone):
@@ -26,7 +31,8 @@ class TimmBackbone(Backbone):
     The output at a node of a vision transformer is that of its patches, in row order of the grid,
     after the final normalisation (D: without it a few of the D features dominate), without class
     and register tokens. Defaults are the network's last node and its own size and interpolation;
-    learned positions are resized.
+    learned positions are resized. EfficientNet-Lite2 needs no timm, unless its ImageNet weights are
+    downloaded or its activations are computed twice.
     """
 
     @validated
@@ -43,8 +49,12 @@ class TimmBackbone(Backbone):
         stride_in_1x1: bool | None = None,
         interpolation: Interpolation | None = None,
     ):
+        if weights == BUNDLED:
+            check_name("backbone.name", name, NAMES, f"the network of backbone.weights={BUNDLED}")
+            weights = str(checkpoint_path(PRETRAINED))
+        ours = name in NAMES and weights != "DEFAULT" and not checkpointing
         with fixed_draws(weights is not None or not trainable):
-            full = _network(name, weights)
+            full: Any = Lite2() if ours else _network(name, weights)
         place_strides(full, name, stride_in_1x1, weights)
         known = full.state_dict().keys()
         nodes = [stage["module"] for stage in full.feature_info]
