@@ -74,8 +74,8 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     if initial is not None:
         initial.check_architecture(settings.backbone, settings.model.part)
 
-    splits = setup.read_training_data(settings, parts)  # seconds; no image is opened
-    backbone = setup.build_backbone(settings, parts, initial)
+    backbone = setup.build_backbone(settings, parts, initial)  # its weights may be out of reach
+    splits = setup.read_training_data(settings, parts)  # no image is opened
     if settings.data.skip_broken:  # whose words depend on the images that can be read
         splits = setup.check_images(settings, splits, backbone)
     data_set = splits

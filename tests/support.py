@@ -232,9 +232,9 @@ def checked(config):
 def assembled(config):
     """What a run has built before an image is opened."""
     parts, settings = checked(config), check_settings(RunSettings, in_some_folder(config))
+    backbone = setup.build_backbone(settings, parts)
     splits = setup.read_training_data(settings, parts)
     splits, captions = training_subset(splits, settings.data.plain)
-    backbone = setup.build_backbone(settings, parts)
     backbone.prepare(splits)
     module = setup.build_module(settings, parts, splits, captions, backbone)
     fit.build_trainer(settings, fit.fitting_precision(settings.trainer))

@@ -3,6 +3,7 @@ it has.
 """
 
 import os
+import re
 import sys
 import urllib.error
 
@@ -83,7 +84,11 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(elsewhere, refu
     assert skipped in printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[CIDEr]")
 
 
-def test_weights_are_downloaded_after_the_data_set_was_found(elsewhere, refused, monkeypatch):
+def test_weights_out_of_reach_are_told_before_the_data_set_is_read(
+    elsewhere, refused, monkeypatch, printed
+):
+    """But after its files were found, and with a backbone that needs none."""
+
     def unreachable(*_, **__):
         raise urllib.error.URLError("no route")
 
@@ -91,13 +96,17 @@ def test_weights_are_downloaded_after_the_data_set_was_found(elsewhere, refused,
     monkeypatch.setattr("torch.hub.urlopen", unreachable)
     flickr8k(elsewhere / "data")
     wanted = [*PHOTOGRAPHS, "backbone.weights=DEFAULT"]
-    absent = (elsewhere / "data" / "images").rename(elsewhere / "elsewhere")
-    assert "photographs are not on disk" in refused(run.main, *wanted, out=None)
     file = (elsewhere / "data" / "dataset_flickr8k.json").rename(elsewhere / "kept.json")
     assert "data/dataset_flickr8k.json" in refused(run.main, *wanted, out=None)
-    file.rename(elsewhere / "data" / "dataset_flickr8k.json")
-    absent.rename(elsewhere / "data" / "images")
-    assert "https://download.pytorch.org/models/sq" in refused(run.main, *wanted, out=None)
+    damaged = elsewhere / "data" / "dataset_flickr8k.json"
+    damaged.write_text("[")
+    said = refused(run.main, *wanted, out=None)
+    assert "https://download.pytorch.org/models/sq" in said
+    damaged.unlink()
+    file.rename(damaged)
+    (offered,) = re.findall(r"set (backbone=\w+), which needs no download", said)
+    settings = [word for word in PHOTOGRAPHS if not word.startswith("backbone")]
+    assert "run folder" in printed(run.main, *settings, offered, "test=false")
 
 
 def test_a_training_that_ends_before_it_validates_keeps_its_weights(elsewhere, refused):

@@ -33,7 +33,8 @@ def downloading(name: str, address: str, path: str = "") -> Iterator[None]:
         use = f"put it at {path}, or set" if path else "set"
         raise CaptioningError(
             f"no weights of {name}: {quoted(error)} (backbone.weights=DEFAULT downloads them). "
-            f"Without a network, download {address} by other means and {use} backbone.weights=FILE"
+            "Without a network, set backbone=bundled, which needs no download, or download "
+            f"{address} by other means and {use} backbone.weights=FILE"
         ) from error
 
 

@@ -129,7 +129,10 @@ def check_weights() -> Diagnoses:
             if not (folder / url.rpartition("/")[2]).is_file():
                 absent.append(backbone["name"])
     if absent:
-        text, fix = f"not downloaded: {', '.join(absent)}", "a run with one of them fetches it"
+        text, fix = (
+            f"not downloaded: {', '.join(absent)}",
+            "a run with one of them fetches it; backbone=bundled needs none",
+        )
         yield Diagnosis("weights", text, "attention", fix)
     else:
         yield Diagnosis("weights", f"downloaded, in {folder}")
