@@ -47,6 +47,7 @@ WITH = {
 BACKBONES = {
     "several_images": ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"],
     "vgg11": ["backbone=small_cnn"],  # a large one has its own turn
+    "bundled": ["backbone=small_cnn"],
 }
 """What replaces the default backbone of a data set."""
 
