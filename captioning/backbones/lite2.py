@@ -40,7 +40,8 @@ class Lite2(nn.Sequential):
     feature_info = tuple({"module": f"blocks.{stage}"} for stage in ENDS)
     pretrained_cfg: ClassVar = {
         "input_size": (3, 260, 260),
-        **dict.fromkeys(("mean", "std"), (0.5, 0.5, 0.5)),
+        "mean": (0.5, 0.5, 0.5),
+        "std": (0.5, 0.5, 0.5),
         "interpolation": "bicubic",
     }
 
