@@ -12,12 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
-from captioning.config.settings import settings_given
 from captioning.config.types import given_path
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.groups import choose_groups
@@ -45,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 @command(CONF / "evaluate.yaml", EvaluateSettings)
-def main(config: DictConfig) -> None:
+def main(config: EvaluateSettings) -> None:
     """Score captions of files or those of a checkpoint, or calibrate a checkpoint."""
     check_evaluation(config)
     if config.calibrate:
@@ -56,9 +53,9 @@ def main(config: DictConfig) -> None:
         score_checkpoint(config)
 
 
-def score_files(config: DictConfig) -> None:
+def score_files(config: EvaluateSettings) -> None:
     """Score the captions of a file with the references of another one."""
-    language, records = Language.of(config), read_captions(given_path(config.captions))
+    language, records = Language.of(config.plain), read_captions(given_path(config.captions))
     with reading(groups=config.data.groups):
         known = read_references(
             given_path(config.references), captions=records, marked=config.marked
@@ -93,7 +90,7 @@ def score_files(config: DictConfig) -> None:
     finish(folder, scoring, {"as made": scores}, provenance, "score")
 
 
-def score_checkpoint(config: DictConfig) -> None:
+def score_checkpoint(config: EvaluateSettings) -> None:
     """Caption the images of a split or a folder, in each of the `corruptions`, and score that."""
     generation, files = load_generation(config)
     references = generation.references
@@ -152,7 +149,7 @@ def finish(
         print_views(folder)
 
 
-def calibrate(config: DictConfig) -> None:
+def calibrate(config: EvaluateSettings) -> None:
     """Write the scores of its own validation captions into a checkpoint, for the confidence."""
     generation, (file,) = load_generation(config)
     from captioning.decoding.confidence import quantiles_of
@@ -163,26 +160,26 @@ def calibrate(config: DictConfig) -> None:
     print(f"{file} keeps the scores of its {len(scores):,} validation captions")
 
 
-def load_generation(config: DictConfig) -> "tuple[Generation, Sequence[str]]":
+def load_generation(config: EvaluateSettings) -> "tuple[Generation, Sequence[str]]":
     """Load a checkpoint or an ensemble, in 32-bit precision unless `bfloat16`, and its images."""
     from captioning.captioner import TrainedCaptioner  # here, because PyTorch takes seconds
     from captioning.runs.evaluation.generation import Generation
 
-    decoding = settings_given(config.decoding)
+    decoding = config.search
     captioner = TrainedCaptioner.from_checkpoint(
-        config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
+        config.checkpoint, config.device, decoding, config.modules, config.bfloat16
     )
     return Generation(config, captioner), decoding.get("ensemble", [config.checkpoint])
 
 
 def begin(
-    config: DictConfig,
+    config: EvaluateSettings,
     scoring: Scoring,
     lines: Sequence[str],
     texts: Mapping[str, Sequence[str]],
 ) -> Path:
     """Make the run folder; log what is scored and left out, and faults of `texts`, by name."""
-    folder = new_folder(config, Path(config.runs) / config.name)
+    folder = new_folder(config.composed, Path(config.runs) / str(config.name))
     scorer = scoring.scorer
     lines = [*lines, *unsupported_metrics(config.metrics, scoring.language.code)]
     if scorer is None and config.images is None:

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from omegaconf import DictConfig, ListConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import CaptionerSettings, check_checkpoints, settings_given
+from captioning.config.settings import CaptionerSettings
 from captioning.config.types import BatchSize, PathText, given_path
 from captioning.data.readers.ids import file_name
 from captioning.errors import CaptioningError, one_line, quoted
@@ -59,11 +58,11 @@ class PredictSettings(CaptionerSettings):
 
 
 @command(CONF / "predict.yaml", PredictSettings, words="images")
-def main(config: DictConfig) -> None:
+def main(config: PredictSettings) -> None:
     """Print captions; exit with 1 if anything could not be captioned."""
-    if config.checkpoint is None and config.decoding.get("ensemble") is None:
+    if config.checkpoint is None and config.decoding.ensemble is None:
         config.checkpoint = PRETRAINED
-    check_checkpoints(config)
+    config.check_checkpoints()
     problems = ErrorCounter()
     examples = list(find_inputs(config.images, problems))
     if examples:
@@ -95,7 +94,7 @@ def find_inputs(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...
     def complain(error: OSError) -> None:
         problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
 
-    for entry in images if isinstance(images, ListConfig) else [images]:
+    for entry in images if isinstance(images, list) else [images]:
         name = str(entry)
         columns: list[list[Path]] = []
         for part in [name] if _matches(name) else name.split(JOIN):
@@ -126,7 +125,7 @@ def _matches(name: str) -> list[str]:
 
 
 def caption_files(
-    config: DictConfig, examples: Sequence[tuple[Path, ...]], problems: ErrorCounter
+    config: PredictSettings, examples: Sequence[tuple[Path, ...]], problems: ErrorCounter
 ) -> Iterator[dict[str, Any]]:
     """The line of each example that can be read, in order."""
     with without_collection():
@@ -134,9 +133,9 @@ def caption_files(
 
         captioner = TrainedCaptioner.from_checkpoint(
             config.checkpoint,
-            str(config.device),
-            settings_given(config.decoding),
-            list(config.modules),
+            config.device,
+            config.search,
+            config.modules,
             config.bfloat16,
         )
     panels = None

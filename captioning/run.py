@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 
 @command(CONF / "config.yaml", RunSettings)
-def main(config: DictConfig) -> float | None:
+def main(settings: RunSettings) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
+    config = settings.composed
     apply_debug(config)
     ignore_size(config)
     add_choices(config)  # of the command, before the checkpoint's
@@ -81,9 +82,11 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     data_set = splits
     splits, captions = training_subset(data_set, settings.data.plain)
     backbone.prepare(splits)  # for what it reads, and the words that it learns
-    choose_loss_if_constant(config, splits["val"])
+    if choose_loss_if_constant(config, splits["val"]):
+        settings = check_settings(RunSettings, in_some_folder(config))
     precision = fit.fitting_precision(settings.trainer)
-    run = RunFolder(config, identity(config, data_set, backbone, initial), precision)
+    digests = identity(settings, data_set, backbone, initial)
+    run = RunFolder(config, settings, digests, precision)
 
     if not run.finished:
         fit.log_precision(settings.trainer, run.precision)

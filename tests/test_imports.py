@@ -244,7 +244,7 @@ def test_settings_of_a_run_are_objects_of_the_schema():
         if {"Config", "DictConfig", "dict[str, Any]"} & annotations(given)
         and given.arg != "state_dict"  # of Lightning
     ]
-    composed = ("main", "train", "ignore_size", "apply_debug")
+    composed = ("train", "ignore_size", "apply_debug")
     assert untyped == [f"run.py: {name}" for name in composed]
 
 

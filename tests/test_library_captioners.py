@@ -19,7 +19,8 @@ from transformers import (
 
 import captioning
 from captioning import evaluate
-from captioning.config.schemas.evaluate import check_evaluation
+from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
+from captioning.config.settings import check_settings
 from captioning.errors import CaptioningError
 from captioning.report.published import untrained_rows
 
@@ -161,4 +162,4 @@ def test_settings_that_are_refused(folders):
         captioner.caption(folders / "images" / "0.png")
     config = composed(f"checkpoint=transformers:{folders / 'blip'}", name="evaluate")
     with refuses("knows no data set"):
-        check_evaluation(config)
+        check_evaluation(check_settings(EvaluateSettings, config))

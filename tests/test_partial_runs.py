@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from pictures import noise
 from refusals import refuses
 from support import QUIET, called, captions_of, composed, make_photographs, miniature, small_run
@@ -205,7 +204,7 @@ def test_names_of_several_images_are_joined(capsys):
         Path(name).touch()
     problems = predict.ErrorCounter()
     given = ["A/1.png+B/1.png", "A/[12].png+B", "A/x+y.png", "C+/*.png", "A+B", "B/1.png+absent"]
-    found = predict.find_inputs(OmegaConf.create(given), problems)
+    found = predict.find_inputs(given, problems)
     expected = ["A/1.png+B/1.png"] * 2 + ["A/2.png+B/2.png", "A/x+y.png", "C+/1.png"]
     assert ["+".join(map(str, paths)) for paths in found] == expected
     complaints = capsys.readouterr().err.splitlines()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from json_files import parsed
-from omegaconf import OmegaConf
 from PIL import Image
 from processes import ENVIRONMENT, forked
 from support import Terminal, called, composed
@@ -165,7 +164,7 @@ def test_what_is_found(photographs, tmp_path):
     assert found(f"{photographs}/sub/**") == ["sub/a.png", "sub/deeper/a.jpg"]
     assert found(f"{photographs}/**/a.*") == ["a.jpg", "sub/a.png", "sub/deeper/a.jpg"]
     names = ["tiny.png", "notes.txt", "sub", "tiny.png"]
-    several = OmegaConf.create([f"{photographs}/{name}" for name in names])
+    several = [f"{photographs}/{name}" for name in names]
     assert found(several) == [*names[:2], "sub/a.png", "sub/deeper/a.jpg", "tiny.png"]
     for name in ("a[1].jpg", "a1.jpg"):
         (tmp_path / name).touch()

@@ -20,7 +20,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from pydantic import BaseModel
 
 from captioning.config.arguments import (
     OPTIONS,
@@ -32,7 +31,7 @@ from captioning.config.arguments import (
 )
 from captioning.config.explain import AMBIGUOUS, explain, is_expected
 from captioning.config.help import help_text
-from captioning.config.settings import check_settings, described
+from captioning.config.settings import S, Settings, check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import (
     SIGNALS,
@@ -66,17 +65,17 @@ class Command:
 
     def __init__(
         self,
-        main: Callable[[DictConfig], object],
+        main: Callable[[Any], object],
         config: Path,
-        schema: type[BaseModel],
+        schema: type[Settings],
         words: str | None,
     ):
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:
-            check_settings(schema, config)
+            settings = check_settings(schema, config)
             # Only here, because the processes of a sweep get their shares of the cores from joblib.
             limit_threads()
-            return main(config)
+            return main(settings)
 
         failures: list[Exception] = []
         told: dict[str, int] = {}
@@ -138,9 +137,9 @@ class Command:
 
 
 def command(
-    config: Path, schema: type[BaseModel], words: str | None = None
-) -> Callable[[Callable[[DictConfig], object]], Command]:
-    """Make a function a command with the configuration file `config`."""
+    config: Path, schema: type[S], words: str | None = None
+) -> Callable[[Callable[[S], object]], Command]:
+    """Make a function of settings a command with the configuration file `config`."""
     return functools.partial(Command, config=config, schema=schema, words=words)
 
 

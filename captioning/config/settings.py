@@ -8,7 +8,7 @@ import yaml
 from annotated_types import Interval
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import (
     BaseModel,
@@ -39,6 +39,7 @@ from captioning.config.types import (
     Config,
     NotNegativeInt,
     PartConfig,
+    PathText,
     Place,
     Role,
     format_errors,
@@ -53,7 +54,6 @@ from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
 
-S = TypeVar("S", bound=BaseModel)
 ROOT = "data.root"
 
 
@@ -62,6 +62,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     _plain: Config = PrivateAttr(default_factory=dict)
+    _composed: DictConfig = PrivateAttr()
 
     @model_validator(mode="wrap")
     @classmethod
@@ -74,6 +75,14 @@ class Settings(BaseModel):
     def plain(self) -> Config:
         """The same as they were given: plain values in their order, others among them."""
         return self._plain
+
+    @property
+    def composed(self) -> DictConfig:
+        """What Hydra has composed, with interpolations, of a whole command."""
+        return self._composed
+
+
+S = TypeVar("S", bound=Settings)
 
 
 def settings_of_parts(group: str) -> dict[str, dict[str, Setting]]:
@@ -110,6 +119,8 @@ EnsembleSettings: Any = group_of(
 class CaptionerSettings(Settings):
     """Settings of commands that caption with a checkpoint."""
 
+    checkpoint: PathText | None
+    """RUN_FOLDER/checkpoints/best.ckpt"""
     device: str
     """auto, cpu, cuda, cuda:1, ..."""
     bfloat16: bool
@@ -119,6 +130,22 @@ class CaptionerSettings(Settings):
     save_attention: NotNegativeInt
     """images whose maps of every layer and head are saved in attention.npz"""
     decoding: EnsembleSettings
+
+    @property
+    def search(self) -> Config:
+        """The settings of `decoding` that replace those of the checkpoint."""
+        return settings_given(self.decoding.plain)
+
+    def check_checkpoints(self) -> None:
+        """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
+        members = self.decoding.ensemble
+        for setting in (self.checkpoint, *(members if isinstance(members, list) else ())):
+            if is_api(setting):
+                read_address(setting)
+            elif is_untrained(setting):
+                read_folder("checkpoint", setting)
+            elif setting is not None:
+                check_checkpoint("checkpoint", setting)
 
 
 class PageSettings(Settings):
@@ -171,9 +198,11 @@ def check_settings(schema: type[S], config: DictConfig) -> S:
         CaptioningError: they lack a value, have other types, or are against the command's rules.
     """
     try:
-        return schema.model_validate(
+        settings = schema.model_validate(
             OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         )
+        settings._composed = config
+        return settings
     except ValidationError as error:
         raise CaptioningError(format_errors("", error.errors())) from error
     except MissingMandatoryValue as error:
@@ -235,29 +264,14 @@ for _name, _schema in NULLS.items():
     ConfigStore.instance().store(_name, OmegaConf.from_dotlist(_nulls))
 
 
-def settings_given(settings: DictConfig | Config) -> Config:
+def settings_given(settings: Config) -> Config:
     """The settings of a command that are not null, and so replace a run's."""
-    plain: Any = settings
-    if OmegaConf.is_config(settings):
-        plain = OmegaConf.to_container(settings, resolve=True)
     given = {}
-    for key, value in plain.items():
+    for key, value in settings.items():
         chosen = settings_given(value) if isinstance(value, dict) else value
         if chosen not in (None, {}):
             given[key] = chosen
     return given
-
-
-def check_checkpoints(config: DictConfig) -> None:
-    """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
-    members = config.decoding.get("ensemble")
-    for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
-        if is_api(setting):
-            read_address(setting)
-        elif is_untrained(setting):
-            read_folder("checkpoint", setting)
-        elif setting is not None:
-            check_checkpoint("checkpoint", setting)
 
 
 def check_folder(key: str, folder: object) -> None:
@@ -265,13 +279,3 @@ def check_folder(key: str, folder: object) -> None:
     if not os.path.isdir(given_path(folder)):  # noqa: PTH112 - `Path.is_dir` may raise
         hint = _download_hint() if key == ROOT else ""
         raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder{hint}")
-
-
-def is_another_data_set(config: DictConfig) -> bool:
-    """Return True if an evaluation has its own reader, as with `data=csv`."""
-    return "_target_" in (config.data.get("reader") or {})
-
-
-def has_other_photographs(config: DictConfig) -> bool:
-    """Return True for an evaluation of a folder, or of changed photographs."""
-    return config.images is not None or list(config.corruptions) != ["full"]

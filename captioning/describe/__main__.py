@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from itertools import count
 
-from omegaconf import DictConfig
-
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
 from captioning.config.registry import CONF
@@ -12,7 +10,6 @@ from captioning.config.settings import DataSettings, Settings, check_reader
 from captioning.config.types import Config, Length, PathText, given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_json
-from captioning.runs.settings import plain_settings
 
 
 class DescribeDataSettings(DataSettings):
@@ -33,9 +30,9 @@ class DescribeSettings(Settings):
 
 
 @command(CONF / "describe.yaml", DescribeSettings)
-def main(config: DictConfig) -> None:
+def main(config: DescribeSettings) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
-    data = plain_settings(config.data)
+    data = config.data.plain
     # here, because PyTorch takes seconds
     from captioning.data.readers.on_disk import find_photographs
     from captioning.data.readers.reading import run_reader
@@ -70,9 +67,9 @@ def main(config: DictConfig) -> None:
         numbers["photographs"], of_photographs = describe_photographs(splits, root, drawn)
         locations |= of_photographs
     numbers["data"] = (
-        config.choices.data
+        config.composed.choices.data
         if data.get("root") is None
-        else f"{config.choices.data} in {data['root']}"
+        else f"{config.composed.choices.data} in {data['root']}"
     )
     numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
         "vocabulary"

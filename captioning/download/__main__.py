@@ -3,17 +3,17 @@
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
 from pydantic import model_validator
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
+from captioning.config.settings import Settings
 from captioning.download.data_set import DownloadedDataSet
 
 SOURCES = CONF / "download"  # a root of its own: in `conf` itself `data` is what a run reads
 
 
-class DownloadSettings(DownloadedDataSet):
+class DownloadSettings(Settings, DownloadedDataSet):
     """Settings of `captioning download`."""
 
     @model_validator(mode="before")
@@ -28,10 +28,8 @@ class DownloadSettings(DownloadedDataSet):
 
 
 @command(SOURCES / "download.yaml", DownloadSettings)
-def main(config: DictConfig) -> None:
+def main(data_set: DownloadSettings) -> None:
     """Download and unpack; print how to train on the data set."""
-    settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    data_set = DownloadSettings.model_validate(settings)
     count, source = data_set.download(), data_set.data
     print(f"{count:,} photographs of {source.splits} are in {data_set.folder / source.photographs}")
     print(

@@ -8,7 +8,6 @@ this package.
 from pathlib import Path
 from typing import Literal, Self
 
-from omegaconf import DictConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start
@@ -52,7 +51,7 @@ class ExportSettings(Settings):
 
 
 @command(CONF / "export.yaml", ExportSettings)
-def main(config: DictConfig) -> None:
+def main(config: ExportSettings) -> None:
     """Write the file or folder, and print names and sizes."""
     weights = config.format == "weights"
     check_checkpoint("checkpoint", config.checkpoint)
@@ -82,12 +81,12 @@ def main(config: DictConfig) -> None:
         print(f"{file}: {_size(file)}")
 
 
-def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
+def _write_graphs(config: ExportSettings, checkpoint: Path, folder: Path) -> None:
     from captioning.captioner import TrainedCaptioner
     from captioning.export.graphs import captioner_graphs
     from captioning.export.onnx import write_onnx
 
-    decoding, modules = settings_given(config.decoding), list(config.modules)
+    decoding, modules = settings_given(config.decoding.plain), config.modules
     captioner = TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
     graphs, about = captioner_graphs(captioner)
     write_json(folder / "captioner.json", about)

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig
 
 from captioning import __version__
 from captioning.config.command import command, start
@@ -68,7 +67,7 @@ OF_CARD = (
 
 
 @command(CONF / "push.yaml", PushSettings)
-def main(config: DictConfig) -> None:
+def main(config: PushSettings) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_checkpoint("checkpoint", config.checkpoint)
     of_hub = REPOSITORY.fullmatch(config.to) is not None

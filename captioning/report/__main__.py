@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig
 from pydantic import Field
 
 from captioning.config.command import command, start, while_read
@@ -60,7 +59,7 @@ class ReportSettings(Settings):
 
 
 @command(CONF / "report.yaml", ReportSettings)
-def main(config: DictConfig) -> None:
+def main(config: ReportSettings) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the main scores."""
     runs, left_out = _tested_runs(config)
     # here, because Matplotlib and templates take more than a second
@@ -95,7 +94,7 @@ def main(config: DictConfig) -> None:
             print("\n".join(publish(config.wandb, sections, pictures, output)))
 
 
-def _tested_runs(config: DictConfig) -> tuple[list[Run], list[str]]:
+def _tested_runs(config: ReportSettings) -> tuple[list[Run], list[str]]:
     """The newest tested run of each system and seed, with all its scores, and what is left out."""
     runs, left_out = find_runs(given_path(config.runs))
     if not runs:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Interval, MinLen
-from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.command import command, start, while_read
@@ -55,7 +54,7 @@ class Listed(BaseModel):
 
 
 @command(CONF / "runs.yaml", RunsSettings, words="folders")
-def main(config: DictConfig) -> None:
+def main(config: RunsSettings) -> None:
     """Print a line for each run, the oldest first."""
     runs, damaged = list[Listed](), list[str]()
     for folder in config.folders:

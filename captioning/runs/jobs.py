@@ -23,12 +23,11 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel
 
 from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain, is_expected
-from captioning.config.settings import check_settings
+from captioning.config.settings import Settings, check_settings
 from captioning.machine import exit_with_parent, is_rank_zero, share_gpu
 from captioning.metrics.table import score_called
 from captioning.runs.folders.choices import keep_swept
@@ -140,7 +139,7 @@ def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]
             yield OmegaConf.masked_copy(job, [str(key) for key in job if key != "hydra"])
 
 
-def _shared_error(schema: type[BaseModel], jobs: Iterable[DictConfig]) -> str | None:
+def _shared_error(schema: type[Settings], jobs: Iterable[DictConfig]) -> str | None:
     """Return what refuses the settings of every job, if it is the same."""
     shared = None
     for job in jobs:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from annotated_types import Interval
-from omegaconf import DictConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
@@ -59,7 +58,7 @@ class ServeSettings(Settings):
 
 
 @command(CONF / "serve.yaml", ServeSettings)
-def main(config: DictConfig) -> None:
+def main(config: ServeSettings) -> None:
     """Print the page's address and serve it until a signal comes."""
     report = config.report
     from captioning.serve.server import PageServer, report_page  # packages of an extra
@@ -83,7 +82,7 @@ def main(config: DictConfig) -> None:
         raise Stopped(f"\nstopped by {name}: the page is no longer served", number)
 
 
-def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
+def _caption_page(config: ServeSettings) -> tuple[Sequence[Any], str]:
     named = config.checkpoint or PRETRAINED
     checkpoints = [named] if isinstance(named, str) else list(named)
     for checkpoint in checkpoints:
@@ -92,7 +91,7 @@ def _caption_page(config: DictConfig) -> tuple[Sequence[Any], str]:
 
     paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
     captioners = captions.load_captioners(paths, config.device, list(config.modules))
-    return captions.upload_page(captions.CaptionUploads(captioners, **config.upload))
+    return captions.upload_page(captions.CaptionUploads(captioners, **config.upload.plain))
 
 
 if __name__ == "__main__":

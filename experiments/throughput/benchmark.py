@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import MinLen
-from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
@@ -45,8 +44,9 @@ class BenchmarkSettings(Settings):
 
 
 @command(Path(__file__).with_suffix(".yaml"), BenchmarkSettings)
-def main(config: DictConfig) -> None:
+def main(settings: BenchmarkSettings) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
+    config = settings.composed
     from experiments.throughput.parts import run_benchmark  # PyTorch takes seconds
 
     length, limit = config.search.max_length, config.model.get("max_tokens")

@@ -3,16 +3,12 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig, open_dict
+from omegaconf import open_dict
 
 from captioning.config.settings import (
     CaptionerSettings,
     Settings,
-    check_checkpoints,
     check_folder,
-    has_other_photographs,
-    is_another_data_set,
-    settings_given,
 )
 from captioning.config.types import Count, Distinct, Name, PathText, Seconds, given_path
 from captioning.data.views import NAMED
@@ -48,8 +44,6 @@ class BertSettings(Settings):
 class EvaluateSettings(CaptionerSettings):
     """Settings of `captioning evaluate`."""
 
-    checkpoint: PathText | None
-    """RUN_FOLDER/checkpoints/best.ckpt"""
     split: Literal["test", "val"]
     """or val"""
     images: PathText | None
@@ -99,20 +93,29 @@ class EvaluateSettings(CaptionerSettings):
     folder: str | None
     """set by the command"""
 
+    @property
+    def another_data_set(self) -> bool:
+        """Whether it has its own reader, as with `data=csv`."""
+        return "_target_" in (self.data.plain.get("reader") or {})
+
+    @property
+    def other_images(self) -> bool:
+        """Whether it is of a folder, or of changed images."""
+        return self.images is not None or self.corruptions != ["full"]
+
 
 FOR_TRAINING = ("backbone", "schedule", "trainer")
 """Groups that a data set may choose; a checkpoint has its own or needs none."""
 
 
-def check_evaluation(config: DictConfig) -> None:
+def check_evaluation(config: EvaluateSettings) -> None:
     """Refuse settings that do not go together, and files that are not there."""
-    with open_dict(config):
+    with open_dict(config.composed):
         for name in FOR_TRAINING:
-            config.pop(name, None)
-        config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
+            config.composed.pop(name, None)
     if config.calibrate:
         check_calibration(config)
-    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
+    trained = config.checkpoint is not None or config.decoding.ensemble is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
     if config.clip is not None and not (trained and config.embeddings):
@@ -124,23 +127,23 @@ def check_evaluation(config: DictConfig) -> None:
         check_folder("results", given_path(config.results).parent)
     if trained:
         check_captioning(config)
-    elif has_other_photographs(config):
+    elif config.other_images:
         raise CaptioningError(
             "images and corruptions are for a checkpoint=FILE to caption: leave them out with "
             "captions=FILE"
         )
 
 
-def check_captioning(config: DictConfig) -> None:
+def check_captioning(config: EvaluateSettings) -> None:
     """Refuse settings of files beside a checkpoint, and two things to caption."""
     images, referred = config.images is not None, config.references is not None
-    another = is_another_data_set(config)
+    another = config.another_data_set
     if referred and not images:
         raise CaptioningError(
             "a checkpoint is scored on references of its own data set: leave references out, or "
             "name their photographs with images=FOLDER"
         )
-    own_words = not another and {"language", "tokens"} & config.data.keys()
+    own_words = not another and {"language", "tokens"} & config.data.plain.keys()
     if config.language or config.tokens or own_words:
         raise CaptioningError("language and tokens are those of the checkpoint: leave them out")
     if images and another:
@@ -151,21 +154,21 @@ def check_captioning(config: DictConfig) -> None:
         raise CaptioningError(
             "CLIPScore and objects need references: give references=FILE with images=FOLDER"
         )
-    check_checkpoints(config)
+    config.check_checkpoints()
     if is_untrained(config.checkpoint) and not (images or another):
         raise CaptioningError(
             "a captioner that was not trained here knows no data set: name one (data=karpathy "
             "data.root=..), or images=FOLDER, with references=FILE for scores"
         )
-    for key, folder in {"images": config.images, "data.root": config.data.get("root")}.items():
+    for key, folder in {"images": config.images, "data.root": config.data.root}.items():
         if folder is not None:
             check_folder(key, folder)
 
 
-def check_calibration(config: DictConfig) -> None:
+def check_calibration(config: EvaluateSettings) -> None:
     """Refuse what the checkpoint's own search would not have said of its own validation split."""
-    altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
-    other = config.split != "val" or has_other_photographs(config) or is_another_data_set(config)
+    altered = config.bfloat16 or config.shuffled or config.search
+    other = config.split != "val" or config.other_images or config.another_data_set
     if altered or other or config.checkpoint is None or is_elsewhere(config.checkpoint):
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: "

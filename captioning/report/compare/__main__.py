@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
-from omegaconf import DictConfig
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
@@ -89,7 +88,7 @@ ROWS, ALONE = 8, 12  # terms that a table has, and names that a line has
 
 
 @command(CONF / "compare.yaml", CompareSettings, words="files")
-def main(config: DictConfig) -> None:
+def main(config: CompareSettings) -> None:
     """Read, score, compare, write and print."""
     pair = Pair(config)
     with while_read():

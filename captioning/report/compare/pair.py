@@ -93,8 +93,8 @@ class Pair:
         first, second = self.sides
         second.records = match_ids(second.records, first.records)
         keys = "language", "tokens"
-        chosen = {key: config[key] or first.recorded.get(f"data.{key}") for key in keys}
-        self.language = Language.of(chosen, list(config.modules))
+        chosen = {key: getattr(config, key) or first.recorded.get(f"data.{key}") for key in keys}
+        self.language = Language.of(chosen, config.modules)
         self._add_recorded_scores()
         if first.label == second.label:
             for side in self.sides:

@@ -89,10 +89,10 @@ def _best(monitor: str) -> str | None:
     return "min" if monitor.endswith("/nll") else SCORES[name].best if name in SCORES else None
 
 
-def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> None:
-    """Choose the checkpoint by the loss where CIDEr would choose none.
+def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> bool:
+    """Choose the checkpoint by the loss where CIDEr would choose none; return True if it did.
 
-    It is 0 for any captions of these validated images.
+    CIDEr is 0 for any captions of these validated images.
     """
     size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
     if limit is not None:
@@ -101,7 +101,7 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
     captions = [[reference.words for reference in example.references] for example in examples]
     of_cider = [f"val/{name}" for name in ("CIDEr", *CIDERS)]
     if not is_constant(captions) or not choose_loss(config, of_cider):
-        return
+        return False
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"
     if config.decoding.get("beam_widths"):
@@ -109,6 +109,7 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
         reason += ", so decoding.beam_widths has nothing to compare"
     if is_rank_zero():
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
+    return True
 
 
 def _statistics(metrics: Sequence[str]) -> Iterator[str]:

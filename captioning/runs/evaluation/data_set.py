@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, validate_arguments
-from captioning.config.settings import has_other_photographs, is_another_data_set
+from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import Config, Modules, check_value, given_path
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.module import CaptionData
@@ -26,7 +24,7 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.provenance import file_record
-from captioning.runs.settings import plain_settings, relocate
+from captioning.runs.settings import relocate
 from captioning.tokens import FROM_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -95,11 +93,12 @@ def check_vocabulary(
         )
 
 
-def data_settings(saved: Config, config: DictConfig) -> Config:
+def data_settings(saved: Config, config: EvaluateSettings) -> Config:
     """Merge the data settings of a run with those of an evaluation; move its folders."""
     data: Config = {"groups": None, **saved["data"]}  # which earlier runs have not
-    given = {key: value for key, value in plain_settings(config.data).items() if value is not None}
-    if is_another_data_set(config):  # whose captions are read in the captioner's language
+    given = {key: value for key, value in config.data.plain.items() if value is not None}
+    given.pop("max_words", None)  # of another data set: the run's own bounds its captions
+    if config.another_data_set:  # whose captions are read in the captioner's language
         data = {**given, **{name: data[name] for name in ("language", "tokens") if name in data}}
     else:
         if unknown := [name for name in given if name not in data]:
@@ -131,10 +130,14 @@ class DataSet:
 
     @classmethod
     def of_evaluation(
-        cls, config: DictConfig, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
+        cls,
+        config: EvaluateSettings,
+        data: Config,
+        backbones: Sequence[Backbone],
+        vocabulary: Vocabulary,
     ) -> "DataSet":
         """The split or the folder that an evaluation asks for, with settings of `data_settings`."""
-        if has_other_photographs(config):
+        if config.other_images:
             check_one_image(backbones, "evaluate with images or corruptions")
             parts = (part for backbone in backbones for part in backbone.modules())
             if any(isinstance(part, FeatureOnlyBackbone) for part in parts):
@@ -148,7 +151,7 @@ class DataSet:
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             training = None
-            if config.data.get("root") is not None:  # of the run; its captions are enough
+            if config.data.root is not None:  # of the run; its captions are enough
                 _, _, training = _read_data_set(config, data, [], vocabulary)
             return cls("images", examples, given_path(config.images), training, record)
         data_set, splits, training = _read_data_set(config, data, backbones, vocabulary)
@@ -157,31 +160,31 @@ class DataSet:
 
 
 def _read_data_set(
-    config: DictConfig, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
+    config: EvaluateSettings, data: Config, backbones: Sequence[Backbone], vocabulary: Vocabulary
 ) -> tuple[Splits, Splits, TrainingCaptions | None]:
     """A data set, the part that training used, and the captions of its training split.
 
     The captions are there if the model has learnt from them.
     """
-    another = is_another_data_set(config)
-    needed = (config.split,) if another else ("train", config.split)
-    cache, modules = given_path(config.cache), list(config.modules)
-    data_set = read_splits(data, backbones, cache, modules, needed)
+    needed = (config.split,) if config.another_data_set else ("train", config.split)
+    data_set = read_splits(data, backbones, given_path(config.cache), config.modules, needed)
     splits, captions = training_subset(data_set, data)
-    if another:
+    if config.another_data_set:
         return data_set, splits, None
     check_vocabulary(captions, data.get("vocabulary"), vocabulary)
     return data_set, splits, TrainingCaptions(reference_words(splits["train"]))
 
 
-def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
+def _of_folder(
+    config: EvaluateSettings, backbone: Backbone
+) -> tuple[Sequence[Example], dict[str, Any]]:
     file = None if config.references is None else given_path(config.references)
     with reading(groups=config.data.groups):
         images, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
     examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {
-        "photographs": str(config.images),
+        "photographs": config.images,
         "data_digest": data_digest({"images": examples}),
     }
     if file is not None:

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omegaconf import DictConfig
-
 from captioning.backbones.precomputed import move_features
+from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import given_path
 from captioning.data.example import photographs, reference_texts
 from captioning.data.readers.groups import LENGTH, with_groups
@@ -37,7 +36,7 @@ def wording_of(
 class Generation:
     """The images of an evaluation, and what a `TrainedCaptioner` says of them in each view."""
 
-    def __init__(self, config: DictConfig, captioner: Any):
+    def __init__(self, config: EvaluateSettings, captioner: Any):
         if isinstance(captioner.first.model, Captioner):  # not one of a library
             captioner.search = with_entropy(captioner.search)
         self._captioner, self.language = captioner, captioner.vocabulary.language
@@ -54,7 +53,7 @@ class Generation:
         images = [example.image_id for example in examples]
         self.references = dict(zip(images, reference_texts(examples), strict=True))
         self.photographs = photographs(examples, data_set.root)
-        column = (config.data if config.images is not None else data).get("groups")
+        column = data.get("groups") if config.images is None else config.data.groups
         grouped = column == LENGTH or any(example.group for example in examples)
         if config.split == "val" and not grouped:
             column = None  # the test has groups, such as domains, that validation may not have

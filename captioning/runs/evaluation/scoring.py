@@ -6,8 +6,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
+from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import given_path
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import ImageId
@@ -30,7 +29,7 @@ class Scoring:
 
     def __init__(
         self,
-        config: DictConfig,
+        config: EvaluateSettings,
         references: Mapping[ImageId, Sequence[str]],
         groups: Sequence[str],
         language: Language,
@@ -47,7 +46,7 @@ class Scoring:
         chosen: list[str | Metric] = [*config.metrics, *metrics]
         if BertScore.name in chosen:
             place = chosen.index(BertScore.name)
-            chosen[place] = BertScore(language.code, config.timeout, **config.bert)
+            chosen[place] = BertScore(language.code, config.timeout, **config.bert.plain)
         embed = None
         if config.clip is not None:
             from captioning.metrics import open_clip  # here, because PyTorch takes seconds

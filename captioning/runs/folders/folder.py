@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.arguments import command_line, given_keys, split_options
+from captioning.config.schemas.run import RunSettings
 from captioning.errors import CaptioningError
 from captioning.files import tidy, write_text
 from captioning.machine import is_rank_zero
@@ -26,16 +27,17 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
 
 
-def plain_folder(config: DictConfig) -> Path:
+def plain_folder(settings: RunSettings) -> Path:
     """`<runs>/<name>-<model>-seed<seed>`."""
-    return Path(config.runs) / f"{config.name}-{config.choices.model}-seed{config.seed}"
+    name = f"{settings.name}-{settings.choices.model}-seed{settings.seed}"
+    return Path(settings.runs) / name
 
 
-def run_folder(config: DictConfig) -> Path:
+def run_folder(settings: RunSettings) -> Path:
     """The plain folder, with `-<key>=<value>` for each further choice, and what it began from."""
-    plain, choices = plain_folder(config), dict(config.choices)
-    if config.init_from is not None and "name" not in given_keys():
-        choices.setdefault("init_from", Path(config.init_from).stem)
+    plain, choices = plain_folder(settings), dict(settings.choices.plain)
+    if settings.init_from is not None and "name" not in given_keys():
+        choices.setdefault("init_from", Path(settings.init_from).stem)
     return plain.with_name(plain.name + further(choices))
 
 

@@ -6,14 +6,13 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
 from pydantic import BaseModel
 
 from captioning.config.registry import each_part, target_of
@@ -29,10 +28,8 @@ from captioning.runs.folders.source import FOLDER
 from captioning.runs.settings import (
     differing,
     each_setting,
-    in_some_folder,
     is_in,
     list_differences,
-    plain_settings,
     read_settings,
 )
 
@@ -161,26 +158,8 @@ class Earlier:
         log.info("%s is %s: %s; %s", self.folder, state, self.record.progress, what)
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The runs among which an earlier one is looked for."""
-
-    numbered: list[Earlier]  # of the folder's own name, the latest first; or the one asked for
-    others: list[Earlier]
-
-    @property
-    def every(self) -> list[Earlier]:
-        return self.numbered + self.others
-
-    @property
-    def latest(self) -> Earlier | None:
-        """One of the same identity, else the latest of the folder's name."""
-        same = [run for run in self.every if run.equal]
-        return next(iter(same + self.numbered), None)
-
-
 def find_earlier(
-    config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
+    settings: RunSettings, identity: Mapping[str, str], source: Mapping[str, str]
 ) -> Path | None:
     """Find the run to go on with: its folder, or None for a new run.
 
@@ -189,45 +168,55 @@ def find_earlier(
     takes the latest folder of its name, and `resume=FOLDER` that folder: other settings or data are
     refused. Otherwise unfinished runs are named in the log.
     """
-    if config.resume is False:
+    if settings.resume is False:
         return None
-    wanted = in_sweep() or config.resume is not None
-    found = _candidates(config, identity, must_read=wanted)
-    same = _furthest_first(found.every, source)
+    wanted = in_sweep() or settings.resume is not None
+    numbered, others = _candidates(settings, identity, must_read=wanted)
+    equal = [run for run in numbered + others if run.equal]
+    same = [run for run in equal if run.record.source == source]
+    same.sort(key=lambda run: (run.unfinished, -(run.record.done or 0)))
     free = [run for run in same if not is_being_written(run.folder)]
     if not wanted:
-        _name_unfinished(free)
+        for run in free:
+            if run.unfinished and run.record.done:
+                word = "true" if run is free[0] else run.folder
+                run.tell(f"resume={word} continues it; this is a new run")
         return None
     if same:
         for run in free[1:]:
             run.tell(f"it has the same settings; resume={run.folder} takes it")
         return (free or same)[0].folder
-    latest = found.latest
+    latest = next(iter(equal + numbered), None)
     if latest is not None and not in_sweep():
-        _check_continues(latest, config, identity, source)
+        _check_continues(latest, settings, identity, source)
         return latest.folder
     if latest is None:
         if not in_sweep():
-            log.info("resume=true finds no run of these settings in %s: this is new", config.runs)
+            log.info("resume=true finds no run of these settings in %s: this is new", settings.runs)
     elif latest.equal:
         edited = _edited(latest, source)
         log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
     return None
 
 
-def _candidates(config: DictConfig, identity: Mapping[str, str], must_read: bool) -> Candidates:
-    base, plain = run_folder(config), plain_folder(config)
-    read = partial(_read, identity=identity, settings=plain_settings(in_some_folder(config)))
-    if isinstance(config.resume, str):
-        named = read([Path(config.resume)], must_read=True)
+def _candidates(
+    settings: RunSettings, identity: Mapping[str, str], must_read: bool
+) -> tuple[list[Earlier], list[Earlier]]:
+    """The runs in folders of this name, the latest first, and others; or the one asked for."""
+    base, plain = run_folder(settings), plain_folder(settings)
+    read = partial(_read, identity=identity, settings=settings.plain)
+    if isinstance(settings.resume, str):
+        named = read([Path(settings.resume)], must_read=True)
         if not named:
-            raise CaptioningError(f"resume={config.resume} is not a run folder: it has no run.json")
-        return Candidates(named, [])
+            raise CaptioningError(
+                f"resume={settings.resume} is not a run folder: it has no run.json"
+            )
+        return named, []
     numbered = read(_numbered(base), must_read=must_read)
     # those of other swept settings; where it is asked for, also those in folders of any name
-    pattern = "*" if config.resume else f"{glob.escape(plain.name)}*"
+    pattern = "*" if settings.resume else f"{glob.escape(plain.name)}*"
     others = {path.parent for path in plain.parent.glob(f"{pattern}/run.json")}
-    return Candidates(numbered, read(sorted(others.difference(run.folder for run in numbered))))
+    return numbered, read(sorted(others.difference(run.folder for run in numbered)))
 
 
 def _read(
@@ -252,26 +241,12 @@ def _read(
 
 def _is_equal(folder: Path, record: Record, identity: Mapping[str, str], settings: Config) -> bool:
     """Tell whether a run has the identity of the present one."""
-    if record.digests == identity:
-        return True
     if record.digests | {"settings": identity["settings"]} != identity:
         return False
     # Other code may have made another digest of the same settings, or may have others.
-    return not changed_settings(read_settings(folder / "config.yaml"), settings)
-
-
-def _furthest_first(runs: Iterable[Earlier], source: Mapping[str, str]) -> list[Earlier]:
-    """The runs of the same identity and own modules, finished ones first."""
-    same = [run for run in runs if run.equal and run.record.source == source]
-    return sorted(same, key=lambda run: (run.unfinished, -(run.record.done or 0)))
-
-
-def _name_unfinished(free: Sequence[Earlier]) -> None:
-    """Log how to continue each run of the same identity that has not ended."""
-    for run in free:
-        if run.unfinished and run.record.done:
-            word = "true" if run is free[0] else run.folder
-            run.tell(f"resume={word} continues it; this is a new run")
+    return record.digests == identity or not changed_settings(
+        read_settings(folder / "config.yaml"), settings
+    )
 
 
 def _edited(run: Earlier, source: Mapping[str, str]) -> str:
@@ -280,16 +255,16 @@ def _edited(run: Earlier, source: Mapping[str, str]) -> str:
 
 
 def _check_continues(
-    run: Earlier, config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]
+    run: Earlier, settings: RunSettings, identity: Mapping[str, str], source: Mapping[str, str]
 ) -> None:
     """Refuse to continue a run of other settings, data, own modules or initial weights."""
     folder, record = run.folder, run.record
     begun = read_settings(folder / "config.yaml")
-    size, recorded = config.model.get("size"), begun["model"].get("size")
+    size, recorded = settings.model.size, begun["model"].get("size")
     problems = []
     if size != recorded:  # which decides many others
         problems.append(f"came with model.size={size} (it has {recorded})")
-    elif both := changed_settings(begun, plain_settings(in_some_folder(config))):
+    elif both := changed_settings(begun, settings.plain):
         problems.append(f"came with {list_differences(both)}")
     if edited := _edited(run, source):
         problems.append(f"{edited} changed since it began ({folder / FOLDER} has the old one)")
@@ -301,7 +276,7 @@ def _check_continues(
         if not run.unfinished:  # its training has ended: nothing is left to continue
             given += f" and its weights, init_from={folder / 'checkpoints' / 'best.ckpt'}"
         raise CaptioningError(
-            f"resume={quoted(config.resume)} continues {folder}, but {problems[0]}. Restore what "
+            f"resume={quoted(settings.resume)} continues {folder}, but {problems[0]}. Restore what "
             f"it began with, or start a new run with {given}"
         )
     if run.unfinished:

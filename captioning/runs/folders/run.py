@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.schemas.run import RunSettings
 from captioning.data.example import Splits, data_digest
 from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError
@@ -20,7 +21,6 @@ from captioning.runs.folders.folder import lock, new_folder, run_folder
 from captioning.runs.folders.record import Record, Result, find_earlier, settings_digest, sha256
 from captioning.runs.folders.source import digests, keep_source, own_source
 from captioning.runs.provenance import code_digest
-from captioning.runs.settings import in_some_folder, plain_settings
 
 if TYPE_CHECKING:
     from captioning.backbones.base import Backbone
@@ -30,21 +30,23 @@ log = logging.getLogger(__name__)
 
 
 def identity(
-    config: DictConfig,
+    settings: RunSettings,
     splits: Splits,
     backbone: "Backbone",
     initial: "PretrainedWeights | None" = None,
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, tokenizer, and initial weights."""
-    subwords = OmegaConf.select(config, "data.vocabulary.subwords")
-    tokenizer = None if subwords in (None, BPE) else read_tokenizer(str(subwords))
-    return {
-        "settings": settings_digest(plain_settings(in_some_folder(config))),
+    digests = {
+        "settings": settings_digest(settings.plain),
         "data": data_digest(splits),
         "backbone": backbone.digest,
-        **({} if tokenizer is None else {"tokenizer": sha256(tokenizer)}),
-        **({} if initial is None else {"init_from": initial.digest}),
     }
+    words = settings.data.vocabulary
+    if isinstance(words, dict) and words.get("subwords") not in (None, BPE):
+        digests["tokenizer"] = sha256(read_tokenizer(words["subwords"]))
+    if initial is not None:
+        digests["init_from"] = initial.digest
+    return digests
 
 
 class RunFolder:
@@ -54,11 +56,17 @@ class RunFolder:
     began with, on any machine; `result` is of a finished run.
     """
 
-    def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str):
-        self._config, self._identity = config, identity
-        self._source = own_source(plain_settings(in_some_folder(config)))
-        self._earlier = find_earlier(config, identity, digests(self._source))
-        self.path = self._earlier or run_folder(config)
+    def __init__(
+        self,
+        config: DictConfig,
+        settings: RunSettings,
+        identity: Mapping[str, str],
+        precision: str,
+    ):
+        self._config, self._settings, self._identity = config, settings, identity
+        self._source = own_source(settings.plain)
+        self._earlier = find_earlier(settings, identity, digests(self._source))
+        self.path = self._earlier or run_folder(settings)
         self._kept = self._earlier is not None  # whatever comes
         record = self._read()
         self.precision: str = record.precision or precision
@@ -77,7 +85,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """The run has ended, with its test if configured; a search trial may be tested later."""
-        tested = not self._config.test or (self.path / "scores.json").exists()
+        tested = not self._settings.test or (self.path / "scores.json").exists()
         return self.result is not None and tested
 
     @contextlib.contextmanager

@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict, read_write
 from support import composed
+from test_run_folder import typed
 
 from captioning.config.registry import CONF
 from captioning.run import ignore_size
@@ -109,7 +110,7 @@ TABLE = {
 def test_choices_name_a_run(name, chosen):
     overrides, swept = (text.split() for text in TABLE[name])
     config = chosen(*(quoted(override) for override in overrides), swept=swept)
-    assert run_folder(config).name == name
+    assert run_folder(typed(config)).name == name
     further = {key: value for key, value in config.choices.items() if key not in choices.SYSTEM}
     assert all(f"{key}=" in name for key in further)
 
@@ -123,7 +124,7 @@ def test_a_long_name_is_cut_and_told_apart_by_a_digest(chosen):
     root = 200 * "x"
     config = chosen(f"+data.note={root}", swept=["data.note"])
     digest = hashlib.sha256(f"data.note={root}".encode()).hexdigest()[:8]
-    further = run_folder(config).name.removeprefix("shapes-spatial_transformer_small-seed1-")
+    further = run_folder(typed(config)).name.removeprefix("shapes-spatial_transformer_small-seed1-")
     assert further == f"{f'data.note={root}'[:91]}-{digest}"
 
 
@@ -133,7 +134,7 @@ def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path, chosen):
     text = f"# @package _global_\ndefaults:\n{parts}name: mine\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     config = chosen(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "backbone=patches")
-    assert run_folder(config).name == "mine-sat_soft_small-seed1-backbone=patches"
+    assert run_folder(typed(config)).name == "mine-sat_soft_small-seed1-backbone=patches"
 
 
 def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path):

@@ -14,16 +14,18 @@ import torch
 import yaml
 from omegaconf import OmegaConf, open_dict
 from refusals import refuses
-from support import composed, read_or_refused
+from support import composed, make_photographs, read_or_refused
 
 from captioning.backbones.scratch import SmallCNN
+from captioning.config.schemas.run import RunSettings
+from captioning.config.settings import check_settings
 from captioning.data.example import Example, Reference
 from captioning.errors import Stopped
 from captioning.runs.folders.folder import lock, new_folder, run_folder
 from captioning.runs.folders.record import Record, record_progress
 from captioning.runs.folders.run import RunFolder, identity
 from captioning.runs.jobs import Job, ranking
-from captioning.runs.settings import read_settings
+from captioning.runs.settings import in_some_folder, read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
 OVERRIDES = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "resume=true")
@@ -40,12 +42,19 @@ def splits(caption="a dog"):
 
 
 def identified(config):
-    return identity(config, splits(), backbone())
+    return identity(typed(config), splits(), backbone())
+
+
+def typed(config):
+    return check_settings(RunSettings, in_some_folder(config))
+
+
+def found(config, **changed):
+    return RunFolder(config, typed(config), identified(config) | changed, config.trainer.precision)
 
 
 def run(*overrides):
-    config = composed(*OVERRIDES, *overrides)
-    return RunFolder(config, identified(config), str(config.trainer.precision))
+    return found(composed(*OVERRIDES, *overrides))
 
 
 # What makes two runs the same
@@ -54,7 +63,7 @@ VAL = "metrics.val=[BLEU,METEOR,ROUGE-L,CIDEr]"
 METEOR = "callbacks.checkpoint.monitor=val/METEOR"
 
 
-MOVED = ["data.root=/there/d", "backbone.weights=/w.pt"]
+MOVED = ["data.root=there/d", "backbone.weights=/w.pt"]
 CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "data.language=de"]
 
 
@@ -77,14 +86,17 @@ CHANGES = ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2", "da
     ],
     ids=str,
 )
-def test_settings_that_change_the_result_make_another_run(before, overrides, same):
+def test_settings_that_change_the_result_make_another_run(before, overrides, same, elsewhere):
+    for root in ("d", "there/d") if "data.root=d" in before else ():
+        make_photographs(Path(root))
     one, other = identified(composed(*before)), identified(composed(*overrides))
     assert [name for name in one if one[name] != other[name]] == ([] if same else ["settings"])
 
 
 def test_so_do_other_captions_and_other_weights():
-    one = identity(composed(), splits(), backbone())
-    other = identity(composed(), splits("a cat"), backbone(1))
+    settings = typed(composed())
+    one = identity(settings, splits(), backbone())
+    other = identity(settings, splits("a cat"), backbone(1))
     assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
 
 
@@ -238,10 +250,10 @@ def test_resuming_is_refused_with_other_data(elsewhere, caplog):
         pass
     config = composed(*OVERRIDES)
     with refuses("but that began from other data"):
-        RunFolder(config, identified(config) | {"data": "other"}, "32-true")
+        found(config, data="other")
     with refuses(r"other weights \(init_from\)"):
-        RunFolder(config, identified(config) | {"init_from": "other"}, "32-true")
-    RunFolder(config, identified(config) | {"backbone": "other"}, "32-true")
+        found(config, init_from="other")
+    found(config, backbone="other")
     assert "the backbone has changed" in caplog.text
 
 
@@ -267,7 +279,7 @@ def test_a_folder_appears_complete_or_not_at_all(elsewhere):
 
 def test_each_of_several_at_once_has_its_own(elsewhere):
     configs = [composed(*OVERRIDES) for _ in range(4)]
-    base = run_folder(configs[0])
+    base = run_folder(typed(configs[0]))
     killed, prepared = (base.with_name(name) for name in (".run-killed", ".run-prepared"))
     for draft in (killed, prepared):
         (draft / "run").mkdir(parents=True)

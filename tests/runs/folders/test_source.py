@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from refusals import refuses
 from support import composed
-from test_run_folder import identified
+from test_run_folder import found
 
 from captioning.runs.folders.record import Record
-from captioning.runs.folders.run import RunFolder
 from captioning.runs.folders.source import _content, digests, keep_source, own_source, use_source
 
 FILES = {
@@ -74,7 +73,7 @@ def test_an_interrupted_run_of_an_edited_module_is_not_continued(home):
     def begin():
         _content.cache_clear()  # as in a new process
         config = composed("+data.own._target_=mine.model.Reader", "resume=true")
-        return RunFolder(config, identified(config), "32-true")
+        return found(config)
 
     with (first := begin()).open():
         pass
