@@ -24,9 +24,7 @@ def load(
     modules: Sequence[str] = (),
     bfloat16: bool = False,
 ) -> "TrainedCaptioner":
-    """Build the bundled captioner or that of a checkpoint: `load().caption("photograph.jpg")`. The
-    arguments, and what they raise, are those of
-    `captioning.captioner.TrainedCaptioner.from_checkpoint`.
+    """Build the bundled captioner or that of a checkpoint: `load().caption("photograph.jpg")`.
 
     The arguments, and what they raise, are those of
     `captioning.captioner.TrainedCaptioner.from_checkpoint`.

@@ -6,7 +6,6 @@ import os
 import runpy
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -21,7 +20,6 @@ COMMANDS = (
     *("serve", "export", "push", "download", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
-PATIENCE = 0.8  # seconds without a word
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
@@ -78,21 +76,10 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
     sys.argv[1:] = arguments
-    waiting = threading.Timer(PATIENCE, _say_that_it_starts, [name])
-    waiting.daemon = True
-    waiting.start()
     # The command is imported, which takes seconds; then it has its own way to stop.
-    try:
-        with on_signal(_stop):
-            room = f"captioning.{ROOMS.get(name, name)}"
-            runpy.run_module(room, run_name="__main__", alter_sys=True)
-    finally:
-        waiting.cancel()
-
-
-def _say_that_it_starts(name: str) -> None:
-    if sys.stderr.isatty():  # programs do not wait impatiently
-        print(f"captioning {name} starts ...", file=sys.stderr)
+    with on_signal(_stop):
+        room = f"captioning.{ROOMS.get(name, name)}"
+        runpy.run_module(room, run_name="__main__", alter_sys=True)
 
 
 def _stop(number: int) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from PIL import Image
 from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet, as_maps
 from captioning.config.registry import modules_of
 from captioning.config.types import BatchSize, Config, validated
+from captioning.data.images import Source
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.ensemble import Ensemble, EnsembleContext
@@ -39,15 +39,13 @@ from captioning.runs.evaluation.searches import (
     same_search,
 )
 
-Photograph = str | Path | Image.Image
-"""A file or an image in memory."""
-Photographs = Photograph | tuple[Photograph, ...]
+Sources = Source | tuple[Source, ...]
 """The image of an example, or several for a captioner that reads several."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Caption of a photograph.
+    """Caption of an image.
 
     Attributes:
         caption: the words, joined as their language is written.
@@ -182,34 +180,34 @@ class TrainedCaptioner:
 
     @validated
     def caption(
-        self, images: SkipValidation[Photograph | Iterable[Photographs]], batch_size: BatchSize = 16
+        self, images: SkipValidation[Source | Iterable[Sources]], batch_size: BatchSize = 16
     ) -> list[Prediction]:
         """Caption files or Pillow images of any size, in order, `batch_size` at a time.
 
         A captioner of several images gets a list of tuples, `[("front.png", "side.png")]`.
         """
-        pixels = map(self.preprocess, [images] if isinstance(images, Photograph) else images)
+        pixels = map(self.preprocess, [images] if isinstance(images, Source) else images)
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
             predictions += self.caption_tensors(batch)
         return predictions
 
-    def preprocess(self, image: Photographs) -> tuple[Tensor, ...]:
+    def preprocess(self, image: Sources) -> tuple[Tensor, ...]:
         """Read an example for each network: `[C, H, W]` uint8.
 
         C is 3 colours, or 4 channels if padded; of several images `[V, 4, H, W]`.
         """
         sources = image if isinstance(image, tuple) else (image,)
         for source in sources:
-            if not isinstance(source, Photograph):
+            if not isinstance(source, Source):
                 raise CaptioningError(
                     f"cannot caption a {type(source).__name__}; give file names or Pillow images"
                 )
         return tuple(network.backbone.read(sources) for network in self.networks)
 
-    def caption_tensors(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
-        """Caption B photographs as `preprocess` gives them."""
-        images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
+    def caption_tensors(self, examples: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
+        """Caption B examples as `preprocess` gives them."""
+        images = [torch.stack(pixels) for pixels in zip(*examples, strict=True)]
         return [self._prediction(caption) for caption in self.decode(images)]
 
     @torch.no_grad()
@@ -226,9 +224,7 @@ class TrainedCaptioner:
             return self.search(self.first.model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), EnsembleContext(contexts))  # type: ignore[arg-type]
 
-    def attention_maps(
-        self, photograph: tuple[Tensor, ...], words: Sequence[str]
-    ) -> dict[str, Tensor]:
+    def attention_maps(self, image: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
         """Return maps `[T, h, w]` of each layer and head, for T >= 1 words.
 
         Their names are such as `inter 1 5`.
@@ -237,7 +233,7 @@ class TrainedCaptioner:
             raise CaptioningError(
                 "the layers and heads of an ensemble are those of its members: load one checkpoint"
             )
-        (context,) = self._contexts([photograph[0][None]])
+        (context,) = self._contexts([image[0][None]])
         ids = self.vocabulary.encode(words)
         numbers = self.vocabulary.word_numbers(ids)
         maps = caption_maps(self.first.model, context, ids)

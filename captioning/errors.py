@@ -3,7 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -77,6 +78,21 @@ def quoted(value: object) -> str:
     if len(text) > QUOTED:  # the end of a path tells more than its middle
         text = f"{text[: QUOTED // 2 - 3]} ... {text[2 - QUOTED // 2 :]}"
     return one_line(text)
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Raise a `CaptioningError` that begins with `what` in place of any exception of a library.
+
+    The panic of a compiled one is no `Exception`, only a `BaseException`.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped):
+        raise
+    except BaseException as error:
+        reason = error if isinstance(error, CaptioningError) else quoted(error)
+        raise CaptioningError(f"{what}: {reason}") from error
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

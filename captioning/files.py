@@ -3,9 +3,9 @@
 import csv
 import errno
 import gzip
+import hashlib
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -115,10 +115,7 @@ def tidy(folder: Path, pattern: str) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Make a folder that becomes `path` once the block succeeds.
-
-    If that has files, it gets those of the folder.
-    """
+    """Make a folder that becomes `path`, or whose files join those there, if the block succeeds."""
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
@@ -162,7 +159,7 @@ def to_json(value: Any, **form: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, **form)
+        return json.dumps(json.loads(json.dumps(value), parse_constant=lambda name: None), **form)
 
 
 def write_rows(path: Path, columns: Collection[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -196,6 +193,11 @@ def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
     """Read a regular file of at most `largest` bytes; see `open_bounded`."""
     with open_bounded(path, largest) as file:
         return file.read()
+
+
+def sha256(content: bytes | str) -> str:
+    """The digest of a content or a text, 64 hexadecimal digits."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 def read_gzip(path: Path) -> bytes:
@@ -269,14 +271,6 @@ def read_state(
     """
     with refuse_damage(path, advice):
         return parse(read_bytes(path, largest).decode())
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:

@@ -44,7 +44,7 @@ from captioning.metrics.table import HEADLINE, METRICS
 from captioning.report.runs import Run, find_runs, in_pairs, system_settings
 from captioning.report.systems import Test
 from captioning.runs.folders.choices import PLACES
-from captioning.runs.settings import differing, is_in, plain_settings
+from captioning.runs.settings import differing, is_in
 
 HERE = Path(__file__).parent
 with (HERE / "training_code.csv").open(encoding="utf-8", newline="") as file:
@@ -113,7 +113,7 @@ def composed_experiment(experiment: str, model: str) -> Config | None:
                 del config.hydra, config.logger
                 for key in PLACES:
                     OmegaConf.update(config, key, key)
-            return plain_settings(config)
+            return OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException):
         return None
 

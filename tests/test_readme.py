@@ -23,7 +23,6 @@ from captioning.export.graphs import search_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
 from captioning.run import main
-from captioning.runs.settings import plain_settings
 
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent
@@ -128,7 +127,9 @@ def test_a_filter_of_ones_own_is_obeyed(tmp_path, monkeypatch):
     *_, option, folder, search = shlex.split(line)
     assert option == "--config-dir"
     path = f"hydra.searchpath=[file://{tmp_path / folder}]"
-    decoding = settings_given(plain_settings(composed(search, path, name="predict").decoding))
+    decoding = settings_given(
+        OmegaConf.to_container(composed(search, path, name="predict").decoding)
+    )
     photographs = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))[:4]
     usual, own = (captioning.load(device="cpu", decoding=each) for each in ({}, decoding))
     assert max(caption.words.count("a") for caption in usual.caption(photographs)) > 1

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bounded, read_bytes
 
 ARRAYS = ("features", "feat", "x")
@@ -50,7 +50,7 @@ class FeatureFiles:
         """Finite features of one image in half precision, `[L, dim]`: `even` ones of the rows, if
         there are more than `regions`.
         """
-        with _reading(f"the features {quoted(name)} in {self.files[name]}"):
+        with naming(f"cannot read the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             if even and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
@@ -80,7 +80,7 @@ def open_arrays(path: Path) -> Iterator[FeatureFiles]:
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
-        with _reading(f"backbone.path={quoted(path)}"):
+        with naming(f"cannot read backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
                 raise ValueError(
                     "it is not a folder of .npy, .npz or .pt files, or a file of "
@@ -88,16 +88,6 @@ def open_arrays(path: Path) -> Iterator[FeatureFiles]:
                 )
             names, read = stack.enter_context(kinds[path.suffix](path))
         yield FeatureFiles(dict.fromkeys(names, path), read)
-
-
-@contextmanager
-def _reading(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # damaged files make the readers raise any exception
-        raise CaptioningError(
-            f"cannot read {what}: {type(error).__name__}: {quoted(error)}"
-        ) from error
 
 
 def _own_array(file: Path) -> Numbers:

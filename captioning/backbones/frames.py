@@ -3,7 +3,6 @@
 B images, K frames of a clip, L context vectors of D features.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,7 +20,7 @@ from captioning.config.types import Count, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES
+from captioning.files import SUFFIXES, sha256
 
 Rows = np.ndarray[Any, Any]
 
@@ -40,7 +39,7 @@ class Frame(Backbone):
     @property
     def digest(self) -> str:
         inner = cast(Backbone, self.network).digest
-        return hashlib.sha256(f"mean over places\n{inner}".encode()).hexdigest()
+        return sha256(f"mean over places\n{inner}")
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(images).nanmean(1, keepdim=True)

@@ -3,7 +3,6 @@
 B examples of V images with C channels, L context vectors of D features from each image.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from captioning.config.types import MOST_IMAGES, validated
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import FULL_IMAGE, CropBox, Source
+from captioning.files import sha256
 
 
 class SeveralImages(Backbone):
@@ -58,7 +58,7 @@ class SeveralImages(Backbone):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(f"{self.settings}\n{self.of.digest}".encode()).hexdigest()
+        return sha256(f"{self.settings}\n{self.of.digest}")
 
     @property
     def positions(self) -> int:

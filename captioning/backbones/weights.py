@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from captioning.config.types import given_path
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import open_bounded
 
 Converter = Callable[[dict[str, Tensor], nn.Module], dict[str, Tensor]]
@@ -62,7 +62,10 @@ def load_weights(
     if weights is None or weights == "DEFAULT":
         return
     path = given_path(weights)
-    try:
+    with naming(
+        f"backbone.weights={quoted(path)} does not fit; it must be DEFAULT, null or a file of this "
+        "network's plain weights"
+    ):
         with open_bounded(path, math.inf) as file:
             if path.suffix == ".safetensors":
                 state = load_file(path)
@@ -76,11 +79,6 @@ def load_weights(
         # Old files lack the counter of batches, which evaluation never reads.
         counters = {key: own[key] for key in own if key.endswith("num_batches_tracked")}
         network.load_state_dict(counters | {key: state[key] for key in state if key in own})
-    except Exception as error:  # a damaged file can fail anywhere in the readers
-        raise CaptioningError(
-            f"backbone.weights={quoted(path)} does not fit; it must be DEFAULT, null or a file of "
-            f"this network's plain weights: {type(error).__name__}: {quoted(error)}"
-        ) from error
 
 
 def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
-from captioning.errors import CaptioningError, did_you_mean, ours_for, quoted
+from captioning.errors import CaptioningError, did_you_mean, naming, ours_for, quoted
 
 # messages have no addresses of the library's pages
 os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
@@ -148,12 +148,8 @@ def locate(key: str, path: str, modules: Modules) -> Any:
             f"{key} names {quoted(path)}, which is no part of captioning that may stand there. "
             f"If it is your own, name its module: modules=[{quoted(module)}]"
         )
-    try:
+    with naming(f"{key}={quoted(path)} cannot be imported"):
         located = getattr(import_module(module), name)
-    except Exception as error:  # a user's module may raise anything
-        raise CaptioningError(
-            f"{key}={quoted(path)} cannot be imported: {quoted(error)}"
-        ) from error
     # Otherwise a stranger could choose among all that a module imports.
     defined = f"{getattr(located, '__module__', '')}.".startswith(f"{module}.")
     callable_ = inspect.isclass(located) or inspect.isroutine(located)

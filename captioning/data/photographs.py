@@ -1,6 +1,5 @@
 """Photographs on disk: those of a folder, their fingerprints, and whether they decode."""
 
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from captioning.data.readers.on_disk import find_photographs
 from captioning.data.readers.reading import check_splits
 from captioning.data.rows import is_row
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES, find_images, write_json
+from captioning.files import SUFFIXES, find_images, sha256, write_json
 from captioning.progress import progress_bar
 
 HINT = "repair it, or skip such photographs with data.skip_broken=true"
@@ -67,7 +66,7 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
     """The unreadable photographs and the reasons."""
     missing = {path for path in paths if not is_row(path) and not os.path.isfile(path)}  # noqa: PTH113, because `Path.is_file` may raise
     files = [path for path in paths if path not in missing]
-    record = folder / hashlib.sha256(b"\n".join(fingerprints(files))).hexdigest()[:32]
+    record = folder / sha256(b"\n".join(fingerprints(files)))[:32]
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(record.with_suffix(".lock")):
         try:
@@ -133,7 +132,7 @@ def feature_fingerprints(files: Sequence[Path]) -> list[bytes]:
                 opened.seek(max(0, status.st_size * (part + 1) // PLACES - SAMPLE))
                 sample += opened.read(SAMPLE)
         changed = b"%d" % status.st_ctime_ns
-        prints.append(b"\0".join([usual, changed, hashlib.sha256(sample).hexdigest().encode()]))
+        prints.append(b"\0".join([usual, changed, sha256(sample).encode()]))
     return prints
 
 

@@ -15,14 +15,9 @@ from captioning.config.types import given_path, validated
 from captioning.data.readers.parsing import at
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import MAX_TEXT, read_bytes
-from captioning.pretrained.tokenizer import (
-    BROKEN,
-    naming,
-    open_tokenizer,
-    tokenizers_library,
-)
+from captioning.pretrained.tokenizer import BROKEN, open_tokenizer, tokenizers_library
 from captioning.tokens import EOS, NAMES, UNK
 
 BPE = "bpe"
@@ -175,11 +170,8 @@ def build_vocabulary(
 def read_tokenizer(subwords: str) -> str:
     """The text of a `tokenizer.json`, or of the one in a folder."""
     path = given_path(subwords)
-    try:
+    with naming(f"data.vocabulary.subwords={subwords} is neither {BPE} nor a {FILE}"):
         return read_bytes(path / FILE if path.is_dir() else path, MAX_TEXT).decode(errors="replace")
-    except (CaptioningError, OSError) as error:
-        error.add_note(f"data.vocabulary.subwords={subwords} is neither {BPE} nor a {FILE}")
-        raise
 
 
 def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int) -> str:

@@ -12,14 +12,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import cache, cached_property
+from functools import cache
 from typing import Annotated, Any, Self
 
 from annotated_types import DocInfo
 from pydantic import AfterValidator
 
 from captioning.config.types import Modules, check_value, locate, validated_class
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 
 ENGLISH = "en"
 WORDS = "words"
@@ -129,13 +129,11 @@ class Language:
         return "(?<=') " if self.code in ELIDING else ""
 
     def _by_function(self, text: str) -> tuple[str, ...]:
-        function = self._function
-        try:
+        function: Any = locate("data.tokens", self.tokens, self.modules)
+        if not inspect.isroutine(function):
+            raise CaptioningError(f"data.tokens={self.tokens} is no function")
+        with naming(f"data.tokens={self.tokens} fails for {quoted(text)}"):
             words = tuple(function(text))
-        except Exception as error:  # a user's function may raise anything
-            raise CaptioningError(
-                f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}"
-            ) from error
         for word in words:
             if not isinstance(word, str) or len(word.split()) > 1:
                 raise CaptioningError(
@@ -143,13 +141,6 @@ class Language:
                     "text without blanks"
                 )
         return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
-
-    @cached_property
-    def _function(self) -> Any:
-        function = locate("data.tokens", self.tokens, self.modules)
-        if not inspect.isroutine(function):
-            raise CaptioningError(f"data.tokens={self.tokens} is no function")
-        return function
 
 
 @cache
@@ -168,13 +159,12 @@ ENGLISH_WORDS = Language()
 """English words."""
 
 
-def split_words(text: str) -> tuple[str, ...]:
-    """Split an English caption into lower-case words, in any script.
+split_words = ENGLISH_WORDS.split
+"""Split an English caption into lower-case words, in any script.
 
-    They are letters, digits and inner apostrophes.
+They are letters, digits and inner apostrophes.
 
-    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`.
-    Typographic apostrophes become plain ones, and letters with combining accents become composed
-    letters.
-    """
-    return ENGLISH_WORDS.split(text)
+`"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`.
+Typographic apostrophes become plain ones, and letters with combining accents become composed
+letters.
+"""

@@ -57,10 +57,6 @@ class Layout:
     def row_bytes(self) -> int:
         return self.positions * self.dim * PRECISION.itemsize
 
-    @property
-    def total_bytes(self) -> int:
-        return len(self.header) + self.rows * self.row_bytes
-
 
 def cache_key(backbone_digest: str, photographs: Sequence[bytes]) -> str:
     """Digest of all that determines a cache and its order, 32 hexadecimal digits."""
@@ -100,13 +96,14 @@ class FeatureCache:
     def _files(self) -> tuple[Numbers, Numbers]:
         """The memory map `[R, L, D]` and the checksums `[R]`, opened once per process."""
         if self._opened is None:
-            data, header, count = self.folder / DATA, self.layout.header, len(self._origins)
+            data, header, count = self.folder / DATA, self.layout.header, self.layout.rows
+            expected = len(header) + count * self.layout.row_bytes
             try:
                 with data.open("rb") as file:
                     intact = file.read(len(header)) == header
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
                 size = data.stat().st_size
-                if not intact or size != self.layout.total_bytes or len(checksums) != count:
+                if not intact or size != expected or len(checksums) != count:
                     raise ValueError("its files are truncated or have another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:

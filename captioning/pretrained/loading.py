@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from captioning.config.types import given_path
-from captioning.errors import CaptioningError, listed
+from captioning.errors import CaptioningError, listed, naming
 from captioning.files import LARGEST_JSON, MAX_TEXT, read_bytes
 from captioning.pretrained.library import (
     CONFIG,
@@ -23,7 +23,7 @@ from captioning.pretrained.library import (
     read_settings,
     tensor_shapes,
 )
-from captioning.pretrained.tokenizer import naming, open_tokenizer
+from captioning.pretrained.tokenizer import open_tokenizer
 
 INDEX, TOKENIZER = "model.safetensors.index.json", "tokenizer.json"
 KNOWN = (CONFIG, INDEX, "special_tokens_map.json", "chat_template.json")

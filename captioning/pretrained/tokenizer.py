@@ -6,19 +6,25 @@ than anybody waits for, without an end that a signal reaches. Every tokenizer is
 """
 
 import base64
-import hashlib
 import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.files import GROWTH, MAX_CHARACTERS, MAX_TEXT, MOST_STEPS, TRIAL, packaged_text
+from captioning.errors import CaptioningError, naming, quoted
+from captioning.files import (
+    GROWTH,
+    MAX_CHARACTERS,
+    MAX_TEXT,
+    MOST_STEPS,
+    TRIAL,
+    packaged_text,
+    sha256,
+)
 
 STEPS = {
     "normalizer": "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, "
@@ -57,7 +63,7 @@ def open_tokenizer(text: str, trained_here: bool = False) -> Any:
     library = tokenizers_library()
     with naming(BROKEN):
         content = _checked_parts(text)
-        digest = hashlib.sha256(content.encode()).hexdigest()
+        digest = sha256(content)
         if not trained_here and digest not in TRIED:
             _try(content)
         TRIED.add(digest)
@@ -75,21 +81,6 @@ def tokenizers_library() -> Any:
             "pieces of words need another package: pip install 'captioning[subwords]'"
         ) from error
     return tokenizers
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Raise a `CaptioningError` that begins with `what` in place of any exception of a library.
-
-    The panic of a compiled one is no `Exception`, only a `BaseException`.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, Stopped):
-        raise
-    except BaseException as error:
-        reason = error if isinstance(error, CaptioningError) else quoted(error)
-        raise CaptioningError(f"{what}: {reason}") from error
 
 
 def _checked_parts(text: str) -> str:

@@ -131,7 +131,9 @@ def _once() -> Callable[[logging.LogRecord], bool]:
 
 def _jobs(config: DictConfig, given: Sequence[Override]) -> Iterator[DictConfig]:
     """Compose the jobs of a sweep, if it says which they are, and make each the current one."""
-    if all(_is_list(override) for override in given if override.is_sweep_override()):
+    swept = [override for override in given if override.is_sweep_override()]
+    # unlike those of an interval or a glob
+    if all(s.is_discrete_sweep() and not isinstance(s.value(), Glob) for s in swept):
         loader = GlobalHydra.instance().config_loader()
         for overrides in BasicSweeper.split_arguments([*given], None)[0]:
             job = loader.load_sweep_config(config, [*overrides])
@@ -180,11 +182,6 @@ def print_ranking(ended: Path) -> None:
         print(ranking(dict(zip(alike, scores, strict=True)), monitor, mode))
     if any(Path(job.folder, "scores.json").exists() for job in jobs):
         print("next:", shlex.join(["captioning", "report", f"runs={ended.parent}"]))
-
-
-def _is_list(sweep: Override) -> bool:
-    """Tell whether its values are known, unlike those of an interval or a glob."""
-    return sweep.is_discrete_sweep() and not isinstance(sweep.value(), Glob)
 
 
 def ranking(scores_of: Mapping[Job, float | None], monitor: str, mode: str) -> str:

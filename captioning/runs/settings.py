@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
@@ -37,12 +37,6 @@ def in_some_folder(config: DictConfig) -> DictConfig:
     config = config.copy()
     config.folder = "folder"
     return config
-
-
-def plain_settings(config: DictConfig) -> Config:
-    """All settings as plain values."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    return settings
 
 
 def differing(

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger
-from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -23,12 +22,12 @@ from captioning.config.registry import (
     without_weights,
 )
 from captioning.config.schemas.run import RunDataSettings, RunSettings
-from captioning.config.settings import check_reader
 from captioning.config.types import PartConfig
 from captioning.data.example import SPLITS, Example, Splits, reference_texts
 from captioning.data.module import CaptionData, check_lengths
 from captioning.data.photographs import readable
 from captioning.data.readers.groups import with_groups
+from captioning.data.readers.reading import Reader
 from captioning.data.subwords import build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
@@ -41,7 +40,7 @@ from captioning.pretrained.allocation import AllocationLimit
 from captioning.runs.checkpoints.checkpoint import TrainedSettings
 from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
 from captioning.runs.evaluation.data_set import read_logged
-from captioning.runs.evaluation.searches import build_search, check_search
+from captioning.runs.evaluation.searches import SEARCH, build_search
 from captioning.tokens import FROM_CHECKPOINT
 from captioning.training.fit import check_devices, with_checkpoint_files
 from captioning.training.module import CaptioningModule
@@ -66,14 +65,14 @@ def check_parts(settings: RunSettings) -> dict[str, CheckedPart]:
     Parts that a captioner is loaded with must be importable as from a checkpoint; others may come
     from any module.
     """
-    search, model = settings.decoding.part, settings.model.part
-    check_search(search, modules_of(search))
+    loaded: dict[str, tuple[Any, PartConfig]] = {
+        "decoding": (SEARCH, settings.decoding.part),
+        "backbone": (Backbone, settings.backbone),
+        "model": (Captioner, settings.model.part),
+        "data.reader": (Reader, settings.data.reader),
+    }
     parts = {
-        "backbone": check_part(
-            "backbone", Backbone, settings.backbone, modules_of(settings.backbone)
-        ),
-        "model": check_part("model", Captioner, model, modules_of(model)),
-        "data.reader": check_reader(settings.data.reader),
+        key: check_part(key, base, part, modules_of(part)) for key, (base, part) in loaded.items()
     }
     check_devices(settings.trainer)
     own: dict[str, tuple[Any, PartConfig]] = {
@@ -83,10 +82,8 @@ def check_parts(settings: RunSettings) -> dict[str, CheckedPart]:
         "schedule": (Callable[..., LRScheduler], settings.schedule),
         "trainer": (Trainer, with_checkpoint_files(settings.trainer)),
     }
-    for name, callback in settings.callbacks.parts.items():
-        own[f"callbacks.{name}"] = Callback, callback
-    for name, logger in settings.loggers.items():
-        own[f"logger.{name}"] = Logger, logger
+    own |= {f"callbacks.{name}": (Callback, c) for name, c in settings.callbacks.parts.items()}
+    own |= {f"logger.{name}": (Logger, part) for name, part in settings.loggers.items()}
     return parts | {key: check_part(key, base, part, None) for key, (base, part) in own.items()}
 
 
@@ -247,11 +244,8 @@ def open_inputs(
     changes: RandomChange = parts["data.view"].build()
     further = []
     for k in range(1, data.views):
-        viewer, name = (
-            backbone.with_transform(changes.view(k)),
-            f"train, view {k + 1} of {data.views}",
-        )
-        further.append(viewer.open_inputs(train, store, name))
+        viewer = backbone.with_transform(changes.view(k))
+        further.append(viewer.open_inputs(train, store, f"train, view {k + 1} of {data.views}"))
     opened = CaptionData(
         splits,
         inputs,
@@ -287,19 +281,16 @@ def _log_sizes(settings: RunSettings, module: CaptioningModule, data: CaptionDat
         words = {"subset": "these images", "all": "the whole split"}
         source = "the checkpoint" if loaded else words[settings.data.vocabulary_images]
         log.info("a subset of the training split; the vocabulary is that of %s", source)
-    count, frozen = (_parameters(part) for part in (module.model, module.backbone))
+    networks = module.model, module.backbone
+    sizes = [f"{sum(p.numel() for p in network.parameters()):,}" for network in networks]
     state = "trainable" if module.backbone.trainable else "frozen"
-    log.info("parameters: model %s, backbone %s (%s)", f"{count:,}", f"{frozen:,}", state)
+    log.info("parameters: model %s, backbone %s (%s)", *sizes, state)
     metrics = [*settings.metrics.val, *settings.metrics.test]
     for line in unsupported_metrics(metrics, module.vocabulary.language.code):
         log.info("%s", line)
     if data.unknown > MANY_UNKNOWN:
         text = "%.0f %% of the words of the training captions are unknown: %s"
         log.warning(text, 100 * data.unknown, OF_CHECKPOINT if loaded else IF_MANY)
-
-
-def _parameters(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def _build(parts: Parts, key: str, **more: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from json_files import read_json
+from omegaconf import OmegaConf
 from processes import run
 from support import composed, contents
 from test_resume import same
@@ -18,7 +19,7 @@ from test_resume import same
 from captioning.config.schemas.run import RunDataSettings, RunSettings
 from captioning.runs.folders import record
 from captioning.runs.folders.record import changed_settings
-from captioning.runs.settings import each_setting, in_some_folder, plain_settings, read_settings
+from captioning.runs.settings import each_setting, in_some_folder, read_settings
 
 EARLIER = Path(__file__).with_name("earlier")
 FINISHED, KILLED = (EARLIER / f"earlier-spatial_transformer-seed{seed}" for seed in (1, 2))
@@ -86,7 +87,7 @@ def test_a_setting_that_they_lack_had_its_default(key, default, other, monkeypat
     group, _, name = key.rpartition(".")
     before = read_settings(KILLED / "config.yaml")
     below(before, group).pop(name, None)
-    now = plain_settings(in_some_folder(composed(*COMMAND)))
+    now = OmegaConf.to_container(in_some_folder(composed(*COMMAND)), resolve=True)
     below(now, group)[name] = default
     assert changed_settings(before, now) == {}
     below(now, group)[name] = other

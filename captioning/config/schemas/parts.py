@@ -46,22 +46,9 @@ class ModelPart(PartSettings):
     title: Beside[Free[Any]] = None
     size: Beside[Free[Any]] = None
     sha256: Beside[Any] = None
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest input that the model reads, if it is limited."""
-        limit = self.plain.get("max_tokens")
-        return limit if isinstance(limit, int) else None
-
-    @property
-    def path(self) -> str | None:
-        """The folder of a language model's weights."""
-        return self.plain.get("path")
-
-    @property
-    def freeze(self) -> bool:
-        """Whether a language model keeps its weights."""
-        return bool(self.plain.get("freeze"))
+    max_tokens: int | None = None
+    path: str | None = None
+    freeze: bool | None = None
 
     @property
     def relative(self) -> str:

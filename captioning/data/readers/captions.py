@@ -8,7 +8,6 @@ file that all its runs share (`recorded_references`). Source: Chen et al., "Micr
 Data Collection and Evaluation Server", 2015.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -39,7 +38,7 @@ from captioning.data.readers.parsing import (
 from captioning.data.readers.reading import Entry, FailFastList, make_example
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
-from captioning.files import read_gzip, read_state
+from captioning.files import read_gzip, read_state, sha256
 
 REFERENCES = "references"
 HINT = "bring it back from a copy, or leave its folder out"
@@ -275,7 +274,7 @@ def references_name(digest: str) -> str:
 
 @lru_cache(maxsize=4)  # all records of a split share it
 def _read_recorded(file: Path, digest: str) -> dict[ImageId, ReferenceRecord]:
-    if hashlib.sha256(read_gzip(file)).hexdigest() != digest:
+    if sha256(read_gzip(file)) != digest:
         raise CaptioningError(f"{file} has another content than its name says: {HINT}")
     records = parse_json_lines(read_lines(file), ReferenceRecord)
     return {record.image_id: record for record in records}

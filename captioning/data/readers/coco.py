@@ -75,25 +75,20 @@ class CocoFile(Generic[AnyImage]):
         captions = ((entry.image_id, entry.caption) for entry in annotations)
         ids = (image.id for image in self.images)
         by_image = captions_by_image(ids, captions, "annotations")
-        left_out = []
-        if not marked:
-            left_out = [entry for entry in annotations if entry.is_rejected or entry.is_precanned]
-        marked_images = {entry.image_id for entry in left_out} & by_image.keys()
+        if marked:
+            return by_image
+        left_out = [entry for entry in annotations if entry.is_rejected or entry.is_precanned]
         for entry in left_out:
-            if entry.image_id in marked_images:  # else it is among the skipped
+            if entry.image_id in by_image:  # else it is among the skipped
                 by_image[entry.image_id].remove(entry.caption)
-        gone = 0
-        for image in marked_images:
-            if not by_image[image]:
-                del by_image[image]
-                gone += 1
+        gone = {entry.image_id for entry in left_out if not by_image.get(entry.image_id, True)}
         if left_out:
             log.info(
                 "left out: %d captions marked is_rejected or is_precanned, %d images without other",
                 len(left_out),
-                gone,
+                len(gone),
             )
-        return by_image
+        return {image: texts for image, texts in by_image.items() if image not in gone}
 
 
 @validated_class

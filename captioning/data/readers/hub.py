@@ -24,7 +24,7 @@ from pydantic import BeforeValidator
 from captioning.config.types import UserPath, given_path, validated_class
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.options import options
-from captioning.data.readers.parsing import ImageId, Text, at, or_skip
+from captioning.data.readers.parsing import ImageId, Text, at, captions_of, or_skip
 from captioning.data.readers.reading import (
     OTHER_NAMES,
     SHARES,
@@ -35,7 +35,7 @@ from captioning.data.readers.reading import (
     check_splits,
     choose_examples,
 )
-from captioning.data.readers.table import captions_of, find_columns
+from captioning.data.readers.table import find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import LARGEST, RATIO

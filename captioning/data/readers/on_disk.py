@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     """Refuse, or leave out and list, examples whose photographs are absent."""
     splits, absent = find_photographs(splits)
-    count = sum(len(example.paths) for examples in splits.values() for example in examples)
+    count = len({path for examples in splits.values() for e in examples for path in e.paths})
     if absent and (skipped is None or len(absent) == count):
         advice = "leave them out with data.skip_broken=true"
         if len(absent) == count:
@@ -42,11 +42,10 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
 
     A photograph may have another name than its example says, see `match_names`.
     """
-    paths = [path for examples in splits.values() for e in examples for path in e.paths]
-    absent = absent_files(paths)
-    found = _similar_files(absent, paths)
+    absent = absent_files(p for examples in splits.values() for e in examples for p in e.paths)
+    found = {path: similar for path, similar in absent.items() if similar is not None}
     if not found:
-        return splits, absent
+        return splits, list(absent)
     one, there = next(iter(found.items()))
     log.info(
         "photographs with another suffix, case or form of letters on disk: %d, as %a for %a",
@@ -63,30 +62,25 @@ def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
     return splits, [path for path in absent if path not in found]
 
 
-def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are not on disk; one listing per folder, as network disks are slow."""
-    folders = defaultdict(list)
+def absent_files(paths: Iterable[Path]) -> dict[Path, Path | None]:
+    """The paths that are not on disk, each with the image of a similar name there, if any.
+
+    That is none of the other paths, see `match_names`. One listing per folder, as network disks are
+    slow.
+    """
+    folders = defaultdict(set)
     for path in paths:
         if not is_row(path):
-            folders[path.parent].append(path)
-    absent = []
-    for folder, files in folders.items():
-        present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower
-        absent += [path for path in files if path.name not in present]
-    return absent
-
-
-def _similar_files(absent: Iterable[Path], paths: Collection[Path]) -> dict[Path, Path]:
-    """The photographs in place of absent ones, see `match_names`, that are none of `paths`."""
-    found: dict[Path, Path] = {}
-    folders: dict[Path, list[str]] = defaultdict(list)
-    for path in dict.fromkeys(absent):
-        folders[path.parent].append(path.name)
+            folders[path.parent].add(path.name)
+    absent: dict[Path, Path | None] = {}
     for folder, names in folders.items():
-        files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
-        matched = match_names(names, {file.name for file in files.difference(paths)})
-        found |= {folder / name: folder / there for name, there in matched.items()}
-    return found
+        present = set(os.listdir(folder)) if folder.is_dir() else set[str]()  # noqa: PTH208, because paths are slower
+        if missing := sorted(names - present):
+            images = {name for name in present - names if name.lower().endswith(SUFFIXES)}
+            similar = match_names(missing, images)
+            for name in missing:
+                absent[folder / name] = folder / similar[name] if name in similar else None
+    return absent
 
 
 def _advice(path: Path) -> str:

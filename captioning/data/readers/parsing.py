@@ -5,10 +5,11 @@ Errors name the file and the position:
 Wrong entries are left out where that is asked for.
 """
 
+import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +26,8 @@ from captioning.files import MAX_CHARACTERS, read_bytes, read_gzip
 T = TypeVar("T")
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
+QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
 
 
 @contextmanager
@@ -147,3 +150,21 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         for number, line in enumerate(text.split("\n"), start=1)
         if line.strip()
     ]
+
+
+def _parse_list(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # Python's quotes, or NumPy's blanks and line breaks
+        return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
+
+
+def captions_of(cells: Sequence[Any]) -> list[Any]:
+    """The captions of some cells, of which each may be a list, and one of several empty."""
+    captions = []
+    for cell in cells if len(cells) == 1 else filter(bool, cells):
+        if isinstance(cell, str) and LIST.fullmatch(cell.strip()):
+            with suppress(ValueError, SyntaxError):
+                cell = _parse_list(cell)
+        captions += cell if isinstance(cell, list) else [cell]
+    return captions

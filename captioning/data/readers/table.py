@@ -13,20 +13,16 @@ cell may be a list of captions, as JSON or Python write it. A table is
   captions, such as BLIP's files and AI Challenger's.
 """
 
-import ast
-import contextlib
 import csv
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS
@@ -35,6 +31,7 @@ from captioning.data.readers.options import options
 from captioning.data.readers.parsing import (
     Text,
     at,
+    captions_of,
     has_list,
     json_text,
     or_skip,
@@ -63,8 +60,6 @@ IMAGE = (
     "image, image_name, file_name, filename, path, image_id, filepath, file_path, image_path, id"
 )
 CAPTION = "caption, captions, comment, text, raw, sentences, txt, title"
-QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-LIST = re.compile(rf"\[\s*(?:{QUOTED}[\s,]*)+\]", re.DOTALL)  # NumPy's has no commas
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
@@ -87,25 +82,7 @@ _Name = Annotated[
 ]
 
 
-def _parse_list(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:  # Python's quotes, or NumPy's blanks and line breaks
-        return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
-
-
-def captions_of(cells: Sequence[Any]) -> list[Any]:
-    """The captions of some cells, of which each may be a list, and one of several empty."""
-    captions = []
-    for cell in cells if len(cells) == 1 else filter(bool, cells):
-        if isinstance(cell, str) and LIST.fullmatch(cell.strip()):
-            with contextlib.suppress(ValueError, SyntaxError):
-                cell = _parse_list(cell)
-        captions += cell if isinstance(cell, list) else [cell]
-    return captions
-
-
-@dataclass(slots=True)
+@validated_class
 class _Row:
     image: _Name
     captions: Annotated[list[Text], BeforeValidator(captions_of)]
@@ -192,7 +169,7 @@ def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
 
 def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) -> list[_Row]:
     """The rows; `images` are the columns of several images of each, `captions` its captions'."""
-    adapter, rows = TypeAdapter(_Row), []
+    rows = []
     further: dict[str, list[str]] = {}
     # alike in most rows
     columns = cache(partial(find_columns, images=images[:1], captions=captions))
@@ -209,14 +186,12 @@ def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) 
             names = list(takewhile(bool, cells))
             if any(cells[len(names) :]):  # an image's place in the row tells which one it is
                 raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
-            parsed = adapter.validate_python(
-                {
-                    "image": values[image],
-                    "captions": [values[name] for name in texts],
-                    "split": values.get(split),
-                    "further": names,
-                    "group": group_of(values),
-                }
+            parsed = _Row(
+                image=values[image],
+                captions=[values[name] for name in texts],
+                split=values.get(split),
+                further=names,
+                group=group_of(values),
             )
             if further.setdefault(parsed.image, parsed.further) != parsed.further:
                 raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")
@@ -288,7 +263,7 @@ def _text_rows(path: Path, columns: Columns) -> PlacedRows:
         header = WITHOUT_HEADER[2]
     elif _names_columns(header, columns):
         lines = lines[1:]
-    elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(tuple(SUFFIXES)):
+    elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(SUFFIXES):
         header = WITHOUT_HEADER[len(header)]
     else:
         raise CaptioningError(f"{location}: {first!r:.60} does not name the columns; {EXAMPLE}")

@@ -8,7 +8,6 @@ caption's words from 0:
      height]}]}]}
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from math import cos, pi, sin
@@ -27,7 +26,7 @@ from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
 from captioning.errors import quoted
-from captioning.files import atomic_folder, packaged_text, read_bytes, refuse_damage
+from captioning.files import atomic_folder, packaged_text, read_bytes, refuse_damage, sha256
 from captioning.progress import progress_bar
 
 FORMAT = 1
@@ -79,7 +78,7 @@ class ShapesReader:
     @property
     def writes_to(self) -> Path:
         """The folder of this data set; only readers that write files have this attribute."""
-        digest = hashlib.sha256(json.dumps(self.arguments(), sort_keys=True).encode()).hexdigest()
+        digest = sha256(json.dumps(self.arguments(), sort_keys=True))
         return self.root / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:

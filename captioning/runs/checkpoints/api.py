@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from hashlib import sha256
 from http.client import HTTPResponse
 from multiprocessing.pool import ThreadPool
 from socket import SocketIO
@@ -27,13 +26,11 @@ from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, to_jpeg
 from captioning.config.explain import explain
 from captioning.config.registry import validate_arguments
-from captioning.config.types import (
-    Config,
-)
+from captioning.config.types import Config
 from captioning.data.readers.parsing import Text
 from captioning.decoding import GeneratedCaption
 from captioning.errors import quoted
-from captioning.files import LARGEST_ANSWER, read_bytes, write_text
+from captioning.files import LARGEST_ANSWER, read_bytes, sha256, write_text
 from captioning.pretrained.api import Asking, api_key, read_address
 from captioning.pretrained.fetch import MAX_WAIT, TRANSIENT, Unavailable
 from captioning.pretrained.library import API, DATA, UNTRAINED
@@ -159,7 +156,7 @@ class Chat:
 
     def _answer(self, request: Config) -> _Answer:
         """The kept answer; without one, or if it is damaged, the server's, which is kept."""
-        digest = sha256(json.dumps([self._url, request]).encode()).hexdigest()
+        digest = sha256(json.dumps([self._url, request]))
         file = user_cache() / "answers" / f"{digest}.json"
         with self._asking.setdefault(digest, Lock()):  # once about equal images
             try:

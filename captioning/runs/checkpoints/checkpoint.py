@@ -5,12 +5,11 @@ file has bytes, and a digest over all of the content reveals damage. A safetenso
 vocabulary and configuration as JSON in its header, and nothing that training could resume from.
 """
 
-import hashlib
 import json
 import math
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from captioning.decoding.confidence import are_quantiles
 from captioning.errors import CaptioningError, quoted
 from captioning.files import MAX_HEADER, atomic_write, open_bounded
 from captioning.pretrained.named import SUFFIX
+from captioning.runs.checkpoints.digest import digest
 from captioning.runs.settings import FORMAT
 
 SECTIONS = ("backbone", "model", "decoding", "data")
@@ -46,9 +46,6 @@ class TrainedSettings:
     def decoding(self) -> Config:
         """The search, of the width that was chosen if one was."""
         return self.config["decoding"]
-
-    def choose_width(self, width: int) -> None:
-        self.decoding["width"] = width
 
     @property
     def root(self) -> str | None:
@@ -134,8 +131,7 @@ def read_checkpoint(path: Path) -> Content:
     if is_safetensors(path):
         raise CaptioningError(
             f"checkpoint={path} is a safetensors file, from which training cannot resume; begin a "
-            "new run from its "
-            f"weights with init_from={path}"
+            f"new run from its weights with init_from={path}"
         )
     return content(path)
 
@@ -176,8 +172,7 @@ def _read_safetensors(path: Path) -> Content:
         if text is None:
             raise ValueError(
                 f"its tensors ({', '.join(map(quoted, names[:3]))}, ...) come without vocabulary "
-                "and configuration; "
-                "weights of a backbone alone are set with backbone.weights"
+                "and configuration; weights of a backbone alone are set with backbone.weights"
             )
         if len(text) > MAX_HEADER:
             raise ValueError(f"its header has {len(text):,} characters")
@@ -281,38 +276,3 @@ def _infinite(state: Mapping[str, Tensor]) -> str | None:
         if tensor.is_floating_point() and not tensor.isfinite().all():
             return name
     return None
-
-
-def digest(content: Any, limit: float = math.inf) -> str:
-    """BLAKE2b over nested mappings and lists: each value, each tensor's bytes, and its place.
-
-    A `ValueError` ends it where a tensor is larger than its storage, or where there are more than
-    `limit` bytes, counting a value in each of its places.
-    """
-    blake = hashlib.blake2b(digest_size=32)
-    for path, value in _leaves(content, ""):
-        content_bytes: Any = b""
-        if isinstance(value, Tensor):
-            count = value.numel() * value.element_size()
-            if value.layout != torch.strided or count > value.untyped_storage().nbytes():
-                raise ValueError(f"{path} is not a tensor as torch.save writes them")
-            if count <= limit:
-                flat = value.detach().cpu().contiguous().reshape(-1)
-                content_bytes = flat.view(torch.uint8).numpy()
-            value = (value.dtype, tuple(value.shape))
-        text = f"{path}\0{type(value).__name__} {value!r}\0".encode(errors="surrogatepass")
-        limit -= len(text) + len(content_bytes)
-        if limit < 0:
-            raise ValueError("it describes far more than it holds")
-        blake.update(text)
-        blake.update(content_bytes)
-    return blake.hexdigest()
-
-
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping | list | tuple):
-        yield path, len(node)
-        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from _leaves(value, f"{path}/{key!r}")
-    else:
-        yield path, node

@@ -17,7 +17,8 @@ from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.pretrained.allocation import AllocationLimit
 from captioning.pretrained.library import tensor_shapes
-from captioning.runs.checkpoints.checkpoint import digest, load_checkpoint
+from captioning.runs.checkpoints.checkpoint import load_checkpoint
+from captioning.runs.checkpoints.digest import digest
 from captioning.runs.checkpoints.networks import (
     fill_network,
     with_checkpoint_context,
@@ -68,9 +69,9 @@ class PretrainedWeights:
             if group in saved and not chosen and not second:
                 self._take(config, group, given)
         if "model" not in given:
-            name = (saved.get("choices") or {}).get("model")
-            known = isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)
-            name = name if known else class_name(saved["model"])
+            name = saved.get("choices", {}).get("model")
+            if not re.fullmatch(r"\w[\w-]*", name or ""):
+                name = class_name(saved["model"])
             OmegaConf.update(config, "choices.model", name, force_add=True)
         if any(key.startswith("data.vocabulary") for key in given):
             return
@@ -142,9 +143,8 @@ class PretrainedWeights:
             known, shared = len(self.vocabulary.words), vocabulary.shared(self.vocabulary)
             raise CaptioningError(
                 f"init_from={self.path} has another vocabulary ({known} {self.vocabulary.unit}) "
-                "than the training "
-                f"captions give ({len(vocabulary.words)}; {shared} are in both): set "
-                "data.vocabulary=checkpoint to keep its words; others become unknown"
+                f"than the training captions give ({len(vocabulary.words)}; {shared} are in both): "
+                "set data.vocabulary=checkpoint to keep its words; others become unknown"
             )
 
     def fill(self, name: str, network: nn.Module) -> None:

@@ -19,11 +19,10 @@ from captioning.data.images import Source, load_image
 from captioning.data.pixels import to_rgb
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.caption import best_first
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import LARGEST_SIDE, MOST_PIXELS
 from captioning.pretrained.library import DATA, LIBRARY, UNTRAINED
 from captioning.pretrained.loading import load, load_model
-from captioning.pretrained.tokenizer import naming
 from captioning.runs.checkpoints.networks import DecodedText, Network
 
 SIDE = 512
@@ -127,11 +126,8 @@ class LibrarySearch:
         }
 
     def __call__(self, model: Any, given: Mapping[str, Tensor]) -> list[GeneratedCaption]:
-        try:
+        with naming(f"{type(model).__name__} cannot generate captions"):
             out = model.generate(**given, **self._settings)
-        except Exception as error:  # the library raises anything
-            message = f"{type(model).__name__} cannot generate captions: {quoted(error)}"
-            raise CaptioningError(message) from error
         prompt = given["input_ids"].shape[1] if "input_ids" in given else 0
         if prompt and not self.backbone.is_chat:  # BLIP leaves out its last token, the end
             prompt -= 1

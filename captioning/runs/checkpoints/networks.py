@@ -98,8 +98,7 @@ def load_network(
 
 def _title(saved: Checkpoint) -> str:
     """Such as `sat_soft on squeezenet1_1, val/CIDEr 54.3`."""
-    choices, backbone = saved.config.get("choices"), saved.config["backbone"]
-    chosen = choices.get("model") if isinstance(choices, dict) else None
+    backbone, chosen = saved.config["backbone"], saved.config.get("choices", {}).get("model")
     system = chosen or class_name(saved.config["model"])
     seen = backbone.get("name") or class_name(backbone)
     return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")

@@ -7,7 +7,6 @@ all its runs, as `references/DIGEST.jsonl.gz` in a folder above, and scores of s
 computed when they are asked for.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
@@ -25,7 +24,7 @@ from captioning.data.readers.captions import (
     read_captions,
 )
 from captioning.data.words import Language
-from captioning.files import read_state, refuse_damage, to_json, write_json, write_text
+from captioning.files import read_state, refuse_damage, sha256, to_json, write_json, write_text
 from captioning.metrics.java import has_java
 from captioning.metrics.scorer import Scorer, Scores
 from captioning.metrics.table import SCORES
@@ -148,7 +147,7 @@ def add_scores(
     captions = [line.captions for line in lines]
     # Whether there is a Java decides some tokens.
     content = to_json([captions, references, scorer.signatures, has_java()])
-    file = cache / "scores" / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
+    file = cache / "scores" / f"{sha256(content)}.json"
     per_image: list[ImageScores]
     if file.is_file():
         parse = TypeAdapter(list[ImageScores]).validate_json

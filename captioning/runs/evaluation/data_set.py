@@ -44,8 +44,7 @@ def read_splits(
     if target and not target.resolve().is_relative_to(cache.resolve()):
         raise CaptioningError(
             f"the checkpoint would have scenes drawn in {quoted(target)}, outside of "
-            f"cache={cache}: set "
-            "cache to the folder that the run had, or +data.reader.root=FOLDER"
+            f"cache={cache}: set cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
     photographs = any(backbone.reads_photographs for backbone in backbones)
     splits = read_logged(reader, photographs, data, modules, needed)

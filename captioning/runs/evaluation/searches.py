@@ -1,7 +1,7 @@
 """The search that a configuration names: judged and built, its filters for a vocabulary."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filter, GeneratedCaption, check_limits
 from captioning.decoding.confidence import Search
 from captioning.decoding.filters import Pieces, Tokens, kind_of_words
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, naming
 from captioning.tokens import NAMES, UNK
 
 DEFAULT_FILTERS = "captioning.decoding.Filters"
@@ -40,11 +40,6 @@ def check_own(decoding: Config, given: Config) -> None:
         raise
 
 
-def check_search(decoding: Config, modules: Modules) -> CheckedPart:
-    """Refuse settings that a search does not take, before there are words to build it with."""
-    return check_part("decoding", SEARCH, decoding, modules)
-
-
 def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
     """Build a filter; settings of the kind `Words` are words of the vocabulary, or their ids.
 
@@ -59,18 +54,11 @@ def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
             check_value(key, arguments[name], parameter.annotation)
             words = [str(word) for word in arguments[name]]
             if kind.known:
-                words = list(_known_words(key, words, vocabulary))
+                with naming(key):
+                    words = [known for text in words for known in vocabulary.words_in(text)]
             arguments[name] = words if reads_words else _ids(key, words, vocabulary)
     built = replace(part, arguments=arguments).build()
     return _over(part.key, built, vocabulary) if reads_words else built
-
-
-def _known_words(key: str, texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
-    for text in texts:
-        try:
-            yield from vocabulary.words_in(text)
-        except CaptioningError as error:
-            raise CaptioningError(f"{key}: {error}") from error
 
 
 def _ids(key: str, words: Iterable[str], vocabulary: Vocabulary) -> list[int]:
@@ -88,27 +76,22 @@ def _over(key: str, built: Filter, vocabulary: Vocabulary) -> Filter:
     tokens = Tokens([*NAMES, *vocabulary.words], code)
     if vocabulary.pieces:
         tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
-    try:
+    with naming(key):
         return built.over(tokens)
-    except ValueError as error:
-        raise CaptioningError(f"{key}: {error}") from error
 
 
 def build_search(
     decoding: Config, vocabulary: Vocabulary, max_tokens: int | None, modules: Modules = ()
 ) -> Search:
     """Build the search for a model of `max_tokens`."""
-    part = check_search(decoding, modules)
+    part = check_part("decoding", SEARCH, decoding, modules)
     filters = part.arguments.get("filters")
     if isinstance(filters, CheckedPart):
         part.arguments["filters"] = build_filter(filters, vocabulary)
     search: Search = part.build()
-    try:
+    # settings of that name, or a search without them
+    with naming("decoding must leave the model and the context to the captioner"):
         inspect.signature(search).bind("model", "context")
-    except TypeError as error:  # settings of that name, or a search without them
-        raise CaptioningError(
-            f"decoding must leave the model and the context to the captioner: {error}"
-        ) from error
     sizes = {name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding}
     try:
         check_limits(**sizes)

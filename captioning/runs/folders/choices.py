@@ -2,7 +2,6 @@
 settings may change its result.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,24 +15,16 @@ from captioning.config.arguments import parse_overrides
 from captioning.config.registry import class_name, each_part
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import with_role
-from captioning.config.types import Config, Free, Role
+from captioning.config.types import Config, Role
 from captioning.errors import quoted
+from captioning.files import sha256
 from captioning.runs.settings import each_setting, is_in, relocate
 
-
-class StoredSettings(RunSettings):
-    """Settings of a stored run, and what its `config.yaml` has beside them."""
-
-    overrides: Free[list[str]]
-    """of the command line"""
-    config_dir: Free[str | None]
-    """of `--config-dir`"""
-    format: Free[int]
-
-
-PLACES = with_role(StoredSettings, Role.PLACE)
+PLACES = with_role(RunSettings, Role.PLACE)
 """Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
-FREE = (*PLACES, *with_role(StoredSettings, Role.FREE))
+STORED = ("overrides", "config_dir", "format")
+"""What a `config.yaml` has beside the settings: the command line, `--config-dir` and a version."""
+FREE = (*PLACES, *with_role(RunSettings, Role.FREE), *STORED)
 """Settings and groups that do not change the result of a run."""
 SYSTEM = ("model", "data", "experiment")
 """Choices of every run. Together they decide all parts that the command does not choose."""
@@ -98,7 +89,7 @@ def further(choices: Mapping[str, Any]) -> str:
     given = "-".join(f"{key}={word}" for key, word in words.items())
     name = re.sub(r"[^\w.=+-]+", "_", given, flags=re.ASCII).strip("_")
     if len(name) > MAX_FURTHER:  # a digest tells it apart
-        name = f"{name[: MAX_FURTHER - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
+        name = f"{name[: MAX_FURTHER - 9]}-{sha256(given)[:8]}"
     return f"-{name}" if name else ""
 
 

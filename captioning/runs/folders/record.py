@@ -1,7 +1,6 @@
 """`run.json`: what identifies a run, its progress and result; and the search for earlier runs."""
 
 import glob
-import hashlib
 import json
 import logging
 import math
@@ -86,14 +85,6 @@ def compared_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
     settings = result_settings(config).items()
     return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
-
-
-def settings_digest(config: Any) -> str:
-    return sha256(json.dumps(sorted(compared_settings(config).items())))
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:

@@ -4,6 +4,7 @@ A sweep given again skips finished runs and resumes interrupted ones.
 """
 
 import contextlib
+import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,10 @@ from captioning.config.schemas.run import RunSettings
 from captioning.data.example import Splits, data_digest
 from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError
+from captioning.files import sha256
 from captioning.machine import is_rank_zero
 from captioning.runs.folders.folder import lock, new_folder, run_folder
-from captioning.runs.folders.record import Record, Result, find_earlier, settings_digest, sha256
+from captioning.runs.folders.record import Record, Result, compared_settings, find_earlier
 from captioning.runs.folders.source import digests, keep_source, own_source
 from captioning.runs.provenance import code_digest
 
@@ -37,7 +39,7 @@ def identity(
 ) -> dict[str, str]:
     """Return digests of settings, data, backbone with weights, tokenizer, and initial weights."""
     digests = {
-        "settings": settings_digest(settings.plain),
+        "settings": sha256(json.dumps(sorted(compared_settings(settings.plain).items()))),
         "data": data_digest(splits),
         "backbone": backbone.digest,
     }

@@ -6,7 +6,6 @@ those import.
 
 import contextlib
 import functools
-import hashlib
 import logging
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from captioning.config.registry import PACKAGE
 from captioning.config.types import Config
+from captioning.files import sha256
 from captioning.runs.settings import each_setting
 
 DOTTED = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
@@ -62,7 +62,7 @@ def _is_own(folder: Path) -> bool:
 
 def digests(source: Mapping[str, bytes]) -> dict[str, str]:
     """SHA-256 of each module, by path."""
-    return {path: hashlib.sha256(content).hexdigest() for path, content in source.items()}
+    return {path: sha256(content) for path, content in source.items()}
 
 
 def keep_source(folder: Path, source: Mapping[str, bytes]) -> None:

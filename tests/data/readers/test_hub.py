@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 from data.readers import layouts
 from download.server import Site, serving
+from omegaconf import OmegaConf
 from pictures import plain
 from refusals import refuses
 from support import composed
@@ -30,7 +31,6 @@ from captioning.data.readers import hub
 from captioning.data.readers.hub import HubReader
 from captioning.data.readers.reading import run_reader
 from captioning.errors import CaptioningError
-from captioning.runs.settings import plain_settings
 
 PAGE = Path(__file__).parents[3] / "captioning" / "data" / "README.md"
 NAMES = {name: name for name in SPLITS}
@@ -89,7 +89,7 @@ def test_a_set_of_the_page_is_read_by_its_command(name, folder):
     (command,) = re.findall(rf"^captioning run (.*{name}.*?)(?:  #.*)?$", page, re.MULTILINE)
     overrides = shlex.split(command.replace(name, f"\"'{folder / 'hub'}'\""))
     config = composed(*overrides)
-    data = plain_settings(config.data)
+    data = OmegaConf.to_container(config.data, resolve=True)
     needed = SPLITS if config.test else ("train", "val")
     splits = run_reader(check_reader(data["reader"]).build(), needed=needed)
     assert ids(splits) == [expected[:2], expected[2:3], expected[3:]]
