@@ -99,7 +99,7 @@ def score_checkpoint(config: EvaluateSettings) -> None:
         references,
         generation.groups,
         generation.language,
-        generation.photographs,
+        generation.image_names,
         generation.root,
         generation.metrics,
     )

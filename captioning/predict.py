@@ -150,8 +150,8 @@ def caption_files(
             except (CaptioningError, OSError) as error:
                 problems.add(error)
 
-    photographs = readable()
-    while batch := list(itertools.islice(photographs, config.batch_size)):
+    images = readable()
+    while batch := list(itertools.islice(images, config.batch_size)):
         predictions = captioner.caption_tensors([pixels for _, pixels in batch])
         for (paths, pixels), prediction in zip(batch, predictions, strict=True):
             name = JOIN.join(map(str, paths))
@@ -202,17 +202,17 @@ class Panels:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(
-        self, paths: tuple[Path, ...], photograph: "tuple[Tensor, ...]", prediction: "Prediction"
+        self, paths: tuple[Path, ...], image: "tuple[Tensor, ...]", prediction: "Prediction"
     ) -> Path:
         """Draw a panel as PNG and PDF, named after the first image, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
         panel = self.folder / f"{file_name(paths[0].stem, self._taken)}.png"
-        attention = self._attention(photograph, prediction)
+        attention = self._attention(image, prediction)
         whole, frame = self.captioner.first.backbone.picture(paths, LONGEST)
         save_panel(panel, whole, prediction.words, attention, title=prediction.caption, frame=frame)
         if len(self._kept) < self._keep:
-            inputs = [pixels[None] for pixels in photograph]
+            inputs = [pixels[None] for pixels in image]
             image_id = os.fsencode(JOIN.join(map(str, paths))).decode(errors="backslashreplace")
             self._kept += self.captioner.attention_record(image_id, prediction.decoded, inputs)
         return panel
@@ -225,7 +225,7 @@ class Panels:
             write(self.folder / FILE, self._kept)
 
     def _attention(
-        self, photograph: "tuple[Tensor, ...]", prediction: "Prediction"
+        self, image: "tuple[Tensor, ...]", prediction: "Prediction"
     ) -> "Tensor | dict[str, Tensor]":
         if prediction.attention is None:
             raise CaptioningError(
@@ -234,7 +234,7 @@ class Panels:
             )
         if self.maps == "mean" or not prediction.words:
             return prediction.attention
-        maps = self.captioner.attention_maps(photograph, prediction.words)
+        maps = self.captioner.attention_maps(image, prediction.words)
         if self.maps != "all" and self.maps not in maps:
             raise CaptioningError(
                 f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(maps)}"

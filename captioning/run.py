@@ -139,7 +139,7 @@ def apply_debug(config: DictConfig) -> None:
 def print_next(runs: str, folder: Path, backbone: "Backbone") -> None:
     """Print the commands that a user probably wants after a run."""
     print("next:", shlex.join(["captioning", "report", f"runs={runs}"]))
-    if backbone.reads_photographs:
+    if backbone.reads_images:
         print(
             f"      captioning predict {JOIN.join(['PHOTOGRAPH'] * backbone.images)} "
             f"{shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}"

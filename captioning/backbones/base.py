@@ -15,10 +15,10 @@ import torch
 from annotated_types import DocInfo
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet, Grid, on_photograph
+from captioning.backbones.context import ContextSet, Grid, on_image
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
-from captioning.data.dataset import Inputs, Photographs
+from captioning.data.dataset import ImageFiles, Inputs
 from captioning.data.example import Example, Splits
 from captioning.data.images import CropBox, Source
 from captioning.errors import CaptioningError
@@ -75,7 +75,7 @@ class Backbone(nn.Module):
     scale: Tensor
     # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
     located = True
-    reads_photographs = True
+    reads_images = True
     pretrained = False  # weights were downloaded or read from a file
     images = 1  # V, of an example at most
     why_no_views = ""  # where photographs cannot be changed before they are read
@@ -151,7 +151,7 @@ class Backbone(nn.Module):
         if not self.partial:
             return None
         if inputs.dim() == 4:
-            return on_photograph(inputs[:, 3], self.grid)
+            return on_image(inputs[:, 3], self.grid)
         return ~inputs[..., 0].isnan()
 
     def context(self, features: Tensor) -> ContextSet:
@@ -201,7 +201,7 @@ class Backbone(nn.Module):
         self.check_counts(example.paths for example in examples)
         paths = [example.path for example in examples]
         if self.trainable:
-            return Photographs(paths, self.transform)
+            return ImageFiles(paths, self.transform)
         return store.computed(self, paths, name)
 
     def cached_bytes(self, images: int) -> int:

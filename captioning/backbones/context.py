@@ -50,7 +50,7 @@ def as_maps(weights: Tensor, grid: Grid) -> Tensor:
     return weights.unflatten(-1, (-1, *grid)).transpose(-3, -2).flatten(-2)
 
 
-def on_photograph(coverage: Tensor, grid: Grid) -> Tensor:
+def on_image(coverage: Tensor, grid: Grid) -> Tensor:
     """`[B, L]` bool: the grid cells on the photographs, where `coverage` `[B, H, W]` is not 0.
 
     (D) A cell is on a photograph if its centre is, edges included; if a photograph is too narrow

@@ -16,7 +16,7 @@ from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
-from captioning.data.photographs import feature_fingerprints
+from captioning.data.image_files import feature_fingerprints
 from captioning.data.readers.ids import match_names
 from captioning.errors import CaptioningError, listed, quoted
 
@@ -27,7 +27,7 @@ class FeatureOnlyBackbone(Backbone):
     """Vectors without places on an image, which come with a data set."""
 
     located = False
-    reads_photographs = False
+    reads_images = False
     why_no_views = (
         "views need photographs, and this backbone reads none of them alone: leave data.views at 1"
     )

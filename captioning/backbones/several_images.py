@@ -17,7 +17,7 @@ from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
 from captioning.backbones.frames import Clips, distinct
 from captioning.config.types import MOST_IMAGES, validated
-from captioning.data.dataset import Inputs, Photographs
+from captioning.data.dataset import ImageFiles, Inputs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import FULL_IMAGE, CropBox, Source
 from captioning.files import sha256
@@ -43,7 +43,7 @@ class SeveralImages(Backbone):
     @validated
     def __init__(self, of: Backbone, images: Annotated[int, Interval(ge=2, le=MOST_IMAGES)] = 2):
         check_one_image([of], "backbone.of")
-        if not of.reads_photographs:
+        if not of.reads_images:
             raise ValueError("backbone=several_images needs a backbone.of that reads images")
         settings = f"{images} images of ({of.settings})"
         super().__init__(settings, of, of.dim, of.grid, of.transform, trainable=None)
@@ -117,7 +117,7 @@ class ImagesOfExamples(Clips):
     """Rows of examples: features `[B, V L, D]`, or images as in `SeveralImages.forward`."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        if not isinstance(self.pictures, Photographs):
+        if not isinstance(self.pictures, ImageFiles):
             return super().rows(indices)
         rows = self.members[indices]
         images = _marked(self.pictures.rows(rows.ravel().tolist())).unflatten(0, rows.shape)

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from captioning.data.batch import Batch, BatchIndex, collate
 from captioning.data.example import Example, Reference
-from captioning.data.photographs import HINT, Reading
+from captioning.data.image_files import HINT, Reading
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
@@ -24,7 +24,7 @@ _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors: a feature cache or `Photographs`; or its source
+    """The photographs of one split as tensors: a feature cache or `ImageFiles`; or its source
     sentences.
     """
 
@@ -39,15 +39,15 @@ class Inputs(Protocol):
         ...
 
 
-class Photographs:
+class ImageFiles:
     """Photographs decoded on demand: `Inputs` of a trainable backbone."""
 
     def __init__(self, paths: Sequence[Path], transform: Reading):
         self.paths, self.transform = paths, transform
 
-    def at(self, epoch: int) -> "Photographs":
+    def at(self, epoch: int) -> "ImageFiles":
         """The photographs in views drawn for `epoch`, since nothing is cached."""
-        return Photographs(self.paths, self.transform.resample(epoch))
+        return ImageFiles(self.paths, self.transform.resample(epoch))
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """`[B, C, H, W]` uint8."""
@@ -82,7 +82,7 @@ class Views:
         rows = []
         for view, group in zip(self._views, groups, strict=True):
             if len(group):
-                now = view.at(epoch) if isinstance(view, Photographs) else view
+                now = view.at(epoch) if isinstance(view, ImageFiles) else view
                 rows.append(now.rows([indices[position] for position in group]))
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 

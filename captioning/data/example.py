@@ -68,7 +68,7 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
     return [[reference.text for reference in example.references] for example in examples]
 
 
-def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
+def image_names(examples: Sequence[Example], root: str | Path | None) -> list[str]:
     """The path of each photograph as text; empty for a sentence.
 
     It is relative to the folder `root` if it is inside. Those of several images are joined by

@@ -166,5 +166,5 @@ class RandomView:
             name = source.tobytes()
         else:
             name = Path(source).name.encode(errors="surrogateescape")
-        photograph = int.from_bytes(hashlib.sha256(name).digest()[:16])
-        return self.changes.change(self.number, photograph)(image, size, source)
+        image_number = int.from_bytes(hashlib.sha256(name).digest()[:16])
+        return self.changes.change(self.number, image_number)(image, size, source)

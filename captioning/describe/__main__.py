@@ -34,7 +34,7 @@ def main(config: DescribeSettings) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     data = config.data.plain
     # here, because PyTorch takes seconds
-    from captioning.data.readers.on_disk import find_photographs
+    from captioning.data.readers.on_disk import find_on_disk
     from captioning.data.readers.reading import run_reader
     from captioning.data.subset import training_subset
     from captioning.data.subwords import build_vocabulary, load_vocabulary
@@ -50,7 +50,7 @@ def main(config: DescribeSettings) -> None:
     skipped: list[Exception] = []
     splits = run_reader(reader, False, language, skipped, needed=("train",))
     if config.images:
-        splits, _ = find_photographs(splits)  # absent ones are counted with others below
+        splits, _ = find_on_disk(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
     splits, captions = training_subset(splits, data)
     refusal = ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.data.example import Example, Reference, Splits, photographs, reference_words
+from captioning.data.example import Example, Reference, Splits, image_names, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
 from captioning.metrics.statistics import is_constant
@@ -145,7 +145,7 @@ def _locations(
         elif split != "train" and len(examples) < ENOUGH:
             locations["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
-            name = photographs([example], root)[0] or f"{split} {example.image_id}"
+            name = image_names([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
             lengths = [len(words) for words in reference_words([example])]
             if split == "train" and min(lengths, default=math.inf) > max_words:

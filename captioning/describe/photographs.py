@@ -14,7 +14,7 @@ import numpy as np
 from PIL.Image import Transpose as T
 
 from captioning.backbones.images import FULL_RANGE, ImageTransform
-from captioning.data.example import Splits, photographs, single_images
+from captioning.data.example import Splits, image_names, single_images
 from captioning.data.images import open_image
 from captioning.data.pixels import turn
 from captioning.data.readers.on_disk import absent_files
@@ -57,7 +57,7 @@ def describe_photographs(
     files = []
     for split, examples in splits.items():
         single = single_images(examples)
-        for example, name in zip(single, photographs(single, root), strict=True):
+        for example, name in zip(single, image_names(single, root), strict=True):
             files.append((split, name, example.path))
     absent = {*absent_files(path for _, _, path in files)}
     results = _look_at_all([file for file in files if file[2] not in absent])

@@ -124,7 +124,7 @@ class DownloadedDataSet(BaseModel):
     @cached_property
     def _named(self) -> list[Path]:
         photographs, splits = self.folder / self.data.photographs, self.folder / self.data.splits
-        return KarpathyReader(photographs, splits).photographs()
+        return KarpathyReader(photographs, splits).image_paths()
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:

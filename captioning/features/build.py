@@ -21,9 +21,9 @@ from torch import Tensor
 
 from captioning.backbones.base import Backbone, Batches
 from captioning.config.types import BatchSize, Workers, validated
-from captioning.data.dataset import Photographs
+from captioning.data.dataset import ImageFiles
+from captioning.data.image_files import fingerprints
 from captioning.data.loader import Loader
-from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features import cache
 from captioning.features.cache import (
@@ -94,13 +94,13 @@ def build_features(
             the cores itself.
         progress: label of the progress bar.
     """
-    photographs = fingerprints(paths)
+    prints = fingerprints(paths)
 
     def batches_from(done: int) -> Iterator[Tensor]:
         return _computed(backbone, paths[done:], batch_size, num_workers)
 
     try:
-        return build_rows(backbone, photographs, batches_from, folder, progress)
+        return build_rows(backbone, prints, batches_from, folder, progress)
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
@@ -115,22 +115,22 @@ def build_features(
 
 def build_rows(
     backbone: Backbone,
-    photographs: Sequence[bytes],
+    prints: Sequence[bytes],
     batches_from: Batches,
     folder: Path,
     progress: str,
 ) -> FeatureCache:
     """Build a cache of the rows that `batches_from(done)` yields, starting at row `done`.
 
-    Batches are `[B, L, D]` in half precision on the CPU; `photographs` are fingerprints.
+    Batches are `[B, L, D]` in half precision on the CPU; `prints` are the fingerprints of images.
     """
     digest = backbone.digest
-    layout = Layout(len(photographs), backbone.positions, backbone.dim)
-    origins = cache.row_origins(digest, photographs)
-    finished = folder / cache.cache_key(digest, photographs)
+    layout = Layout(len(prints), backbone.positions, backbone.dim)
+    origins = cache.row_origins(digest, prints)
+    finished = folder / cache.cache_key(digest, prints)
     # An unfinished cache is named after its first row alone, so that it is found again after a
     # later photograph was repaired or removed.
-    part = folder / f"{cache.cache_key(digest, photographs[:1])}.part"
+    part = folder / f"{cache.cache_key(digest, prints[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not finished.exists():
@@ -232,7 +232,7 @@ def _computed(
         num_workers = cpu_count() if gpu else 2
     rows, size = range(len(paths)), batch_size or 32
     batches = [rows[first : first + size] for first in rows[::size]]
-    fetch = Photographs(paths, backbone.transform).rows
+    fetch = ImageFiles(paths, backbone.transform).rows
     first = 0
     for images in Loader(fetch, sampler=batches, num_workers=num_workers, pin_memory=gpu):
         with torch.inference_mode():

@@ -58,20 +58,20 @@ class Layout:
         return self.positions * self.dim * PRECISION.itemsize
 
 
-def cache_key(backbone_digest: str, photographs: Sequence[bytes]) -> str:
+def cache_key(backbone_digest: str, prints: Sequence[bytes]) -> str:
     """Digest of all that determines a cache and its order, 32 hexadecimal digits."""
     sha = hashlib.sha256(f"format 2 {backbone_digest} {PRECISION}\n".encode())
-    for photograph in photographs:
-        sha.update(photograph + b"\n")
+    for one in prints:
+        sha.update(one + b"\n")
     return sha.hexdigest()[:32]
 
 
-def row_origins(backbone_digest: str, photographs: Sequence[bytes]) -> Numbers:
+def row_origins(backbone_digest: str, prints: Sequence[bytes]) -> Numbers:
     """Initial values `[R]` of the rows' checksums, derived from their sources."""
     # A row from another cache or of an earlier photograph thus fails its check, even if its bytes
     # are intact.
     start = zlib.crc32(f"{backbone_digest} {PRECISION}\n".encode())
-    return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
+    return np.array([zlib.crc32(one, start) for one in prints], CHECKSUM)
 
 
 class FeatureCache:

@@ -43,7 +43,7 @@ def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
 
 
 def cells_on_photograph(cells: int, start: float, end: float) -> Array:
-    """Find the cells of a side on the photograph, as `backbones.context.on_photograph` does."""
+    """Find the cells of a side on the photograph, as `backbones.context.on_image` does."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     within = (centres > -1e-6) & (centres < 1 + 1e-6)
     return within if within.any() else np.arange(cells) == cells // 2

@@ -102,7 +102,7 @@ def load_captioners(
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
         check_one_image([captioner.first.backbone], "captioning serve")
-        if not captioner.first.backbone.reads_photographs:
+        if not captioner.first.backbone.reads_images:
             raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
         run = path.absolute().parents[1].name
         captioner.title = run if path.parent.name == "checkpoints" else path.stem

@@ -24,8 +24,8 @@ from captioning.config.registry import (
 from captioning.config.schemas.run import RunDataSettings, RunSettings
 from captioning.config.types import PartConfig
 from captioning.data.example import SPLITS, Example, Splits, reference_texts
+from captioning.data.image_files import readable
 from captioning.data.module import CaptionData, check_lengths
-from captioning.data.photographs import readable
 from captioning.data.readers.groups import with_groups
 from captioning.data.readers.reading import Reader
 from captioning.data.subwords import build_vocabulary, load_vocabulary
@@ -90,7 +90,7 @@ def check_parts(settings: RunSettings) -> dict[str, CheckedPart]:
 def reads_images(backbone: CheckedPart) -> bool:
     """Whether a backbone, or a member of it, reads image files."""
     members = [value for value in backbone.arguments.values() if isinstance(value, CheckedPart)]
-    reads = getattr(backbone.target, "reads_photographs", True)
+    reads = getattr(backbone.target, "reads_images", True)
     return reads and (not members or any(map(reads_images, members)))
 
 
@@ -135,7 +135,7 @@ def check_images(settings: RunSettings, splits: Splits, backbone: Backbone) -> S
     `data.skip_broken` unreadable ones are left out.
     """
     skip = settings.data.skip_broken
-    if backbone.reads_photographs and (backbone.trainable or skip):
+    if backbone.reads_images and (backbone.trainable or skip):
         return readable(splits, backbone.transform, Path(settings.cache) / "photographs", skip)
     return splits
 

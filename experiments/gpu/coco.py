@@ -17,7 +17,7 @@ from PIL import Image
 
 from captioning.backbones.base import Backbone
 from captioning.config.registry import build
-from captioning.data.photographs import fingerprints
+from captioning.data.image_files import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.features.cache import (
     CHECKSUM,

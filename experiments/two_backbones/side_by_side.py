@@ -37,7 +37,7 @@ class ConcatBackbone(Backbone):
         reading = [
             replace(member.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for member in members
         ]
-        both_read = first.reads_photographs and second.reads_photographs
+        both_read = first.reads_images and second.reads_images
         if first.trainable != second.trainable or (both_read and reading[0] != reading[1]):
             raise ValueError(
                 "backbones side by side need the same pixels, and both trained or both frozen: set "
@@ -56,13 +56,13 @@ class ConcatBackbone(Backbone):
         if joined:
             dim, grid = first.dim + second.dim, first.grid
         settings = f"({first.settings}) and ({second.settings}) along {along}"
-        transform = (first if first.reads_photographs else second).transform
+        transform = (first if first.reads_images else second).transform
         super().__init__(settings, nn.ModuleList(members), dim, grid, transform, trainable=None)
         self.trainable = first.trainable
         self.pretrained = first.pretrained or second.pretrained
         self.partial = first.partial or second.partial
         self.along = along
-        self.reads_photographs = first.reads_photographs or second.reads_photographs
+        self.reads_images = first.reads_images or second.reads_images
         self.located = joined and first.located and second.located
 
     @property

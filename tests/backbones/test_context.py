@@ -6,7 +6,7 @@ from models.tensors import has_gradients
 from pictures import random_pixels
 from PIL import Image
 
-from captioning.backbones.context import on_photograph
+from captioning.backbones.context import on_image
 from captioning.backbones.scratch import SmallCNN
 
 PIXELS = random_pixels(2, 4, 12, 12)
@@ -30,10 +30,10 @@ PIXELS[:, 3, 4:8] = 255
 def test_a_cell_is_on_the_photograph_if_its_centre_is(rows, grid, expected):
     covered = torch.zeros(1, 12, 12, dtype=torch.uint8)
     covered[0, rows] = 255
-    found = on_photograph(covered, grid).unflatten(1, grid)
+    found = on_image(covered, grid).unflatten(1, grid)
     assert found.any(dim=2)[0].nonzero().flatten().tolist() == expected
     assert torch.equal(found.any(dim=2), found.all(dim=2))
-    assert torch.equal(on_photograph(covered.mT, grid).unflatten(1, grid), found.mT)
+    assert torch.equal(on_image(covered.mT, grid).unflatten(1, grid), found.mT)
 
 
 def cnn(seed=0, dim=7, grid=3, **settings):

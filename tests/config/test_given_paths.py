@@ -11,7 +11,7 @@ from captioning import predict, run
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.weights import load_weights
 from captioning.config.types import UserPath, given_path, validated
-from captioning.data.example import Example, photographs
+from captioning.data.example import Example, image_names
 from captioning.data.subwords import read_tokenizer
 from captioning.export.__main__ import main as export
 from captioning.report.__main__ import main as report
@@ -40,7 +40,7 @@ def test_the_home_of_nobody_is_a_name(name):
         return value
 
     assert given_path(name) == path(name) == Path(name)
-    assert photographs([Example(1, Path("a.jpg"), ())], name) == [str(Path("a.jpg").absolute())]
+    assert image_names([Example(1, Path("a.jpg"), ())], name) == [str(Path("a.jpg").absolute())]
 
 
 def test_the_home_of_nobody_is_not_there(refused, monkeypatch):

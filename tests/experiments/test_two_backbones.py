@@ -43,7 +43,7 @@ def test_each_of_two_is_trained_from_a_node_of_its_own():
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
 def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize):
     both = ConcatBackbone(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
-    assert both.reads_photographs
+    assert both.reads_images
     assert both.transform == both.members[1].transform
     features = torch.ones(1, 2 + 9, 7)
     features[:, 1] = torch.nan
@@ -54,7 +54,7 @@ def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(re
     both = ConcatBackbone(
         Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3)
     )
-    assert not both.reads_photographs
+    assert not both.reads_images
     context = both.context(
         torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]])
     )

@@ -15,7 +15,7 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.several_images import SeveralImages
 from captioning.data.example import Example, data_digest
-from captioning.data.example import photographs as names
+from captioning.data.example import image_names as names
 from captioning.data.views import NAMED
 from captioning.features.build import FeatureStore
 from experiments.two_backbones.side_by_side import ConcatBackbone

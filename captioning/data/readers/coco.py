@@ -40,7 +40,7 @@ class CocoImage:
 
 
 @dataclass(slots=True)
-class Photograph(CocoImage):
+class ImageFile(CocoImage):
     """An image with its file."""
 
     file_name: FileName
@@ -121,8 +121,8 @@ class CocoSplit:
         }
         return choose_examples(self.part, entries, self.annotations, file.annotations is None)
 
-    def _read(self) -> CocoFile[Photograph]:
-        return read_json(self.annotations, CocoFile[Photograph], NAME)
+    def _read(self) -> CocoFile[ImageFile]:
+        return read_json(self.annotations, CocoFile[ImageFile], NAME)
 
 
 @validated_class

@@ -99,7 +99,7 @@ class KarpathyReader:
                         splits[split].append(image.example(self.root, self.folders))
         return check_splits(splits, self.annotations)
 
-    def photographs(self) -> list[Path]:
+    def image_paths(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""
         return [path for image in self._images() for path in image.paths(self.root, self.folders)]
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     """Refuse, or leave out and list, examples whose photographs are absent."""
-    splits, absent = find_photographs(splits)
+    splits, absent = find_on_disk(splits)
     count = len({path for examples in splits.values() for e in examples for path in e.paths})
     if absent and (skipped is None or len(absent) == count):
         advice = "leave them out with data.skip_broken=true"
@@ -37,7 +37,7 @@ def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     }
 
 
-def find_photographs(splits: Splits) -> tuple[Splits, list[Path]]:
+def find_on_disk(splits: Splits) -> tuple[Splits, list[Path]]:
     """Give examples the names that their photographs have on disk, and list the absent ones.
 
     A photograph may have another name than its example says, see `match_names`.

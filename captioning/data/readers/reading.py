@@ -6,7 +6,7 @@ A reader is a class whose objects are called without arguments and return the sp
 ...     text = "A dog runs."
 ...     dog = Example("dog", Path("dog.jpg"), (Reference(text, split_words(text)),))
 ...     return {"train": [dog], "val": [], "test": []}
->>> splits = run_reader(one_dog, photographs=False, needed=["train"])
+>>> splits = run_reader(one_dog, images=False, needed=["train"])
 >>> splits["train"][0].references[0].words
 ('a', 'dog', 'runs')
 """
@@ -197,7 +197,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
 
 def run_reader(
     reader: Reader,
-    photographs: bool = True,
+    images: bool = True,
     language: Language = ENGLISH_WORDS,
     skipped: list[Exception] | None = None,
     needed: Collection[str] = SPLITS,
@@ -205,7 +205,7 @@ def run_reader(
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
 
-    The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images
+    The photographs must be on disk if a backbone reads `images`. Malformed entries, images
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
     The splits that are `needed` must have images. The column `groups` gives each its group.
     """
@@ -217,7 +217,7 @@ def run_reader(
             if skipped:  # one file of several splits is read for each
                 told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
                 skipped[:] = dict(zip(told, skipped, strict=True)).values()
-            if photographs:
+            if images:
                 splits = on_disk(splits, skipped)
             if language != ENGLISH_WORDS:
                 splits = {name: _in_words(examples, language) for name, examples in splits.items()}

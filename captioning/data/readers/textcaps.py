@@ -8,7 +8,7 @@ Comprehension", ECCV 2020.
 from dataclasses import dataclass
 
 from captioning.config.types import validated_class
-from captioning.data.readers.coco import Annotation, CocoFile, CocoSplit, Photograph
+from captioning.data.readers.coco import Annotation, CocoFile, CocoSplit, ImageFile
 from captioning.data.readers.parsing import ImageId, Text, read_json
 from captioning.data.readers.reading import FailFastList, FileName
 
@@ -31,9 +31,9 @@ class _File:
 class TextCapsSplit(CocoSplit):
     """One split; a photograph is `root/image_name.jpg`."""
 
-    def _read(self) -> CocoFile[Photograph]:
+    def _read(self) -> CocoFile[ImageFile]:
         entries = read_json(self.annotations, _File, NAME).data
         names = {entry.image_id: f"{entry.image_name}.jpg" for entry in entries}
         captions = [Annotation(e.image_id, e.caption_str) for e in entries if e.caption_str]
-        images = [Photograph(image, name) for image, name in names.items()]
+        images = [ImageFile(image, name) for image, name in names.items()]
         return CocoFile(images, captions or None)  # type: ignore[arg-type]

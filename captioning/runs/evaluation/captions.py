@@ -61,7 +61,7 @@ def write_captions(
     image_ids: Iterable[int | str],
     captions: Iterable[Sequence[str]],
     references: Iterable[Sequence[str]],
-    photographs: Iterable[str],
+    names: Iterable[str],
     groups: Iterable[str],
     scores: Scores | None = None,
 ) -> None:
@@ -72,14 +72,14 @@ def write_captions(
     objects that the caption names and that are not there.
     """
     lines, scored = [], count()
-    for image_id, (caption, *others), texts, photograph, group in zip(
-        image_ids, captions, references, photographs, groups, strict=True
+    for image_id, (caption, *others), texts, name, group in zip(
+        image_ids, captions, references, names, groups, strict=True
     ):
         record = CaptionRecord(image_id=image_id, caption=caption, references=list(texts))
         if others:
             record.alternatives = others
-        if photograph:
-            record.photograph = photograph
+        if name:
+            record.photograph = name
         if group:
             record.group = group
         if scores is not None:

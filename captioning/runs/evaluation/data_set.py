@@ -13,8 +13,8 @@ from captioning.config.registry import build, validate_arguments
 from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import Config, Modules, check_value, given_path
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
+from captioning.data.image_files import read_folder, readable
 from captioning.data.module import CaptionData
-from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.options import reading
 from captioning.data.readers.reading import Reader, run_reader
 from captioning.data.subset import training_subset
@@ -46,17 +46,17 @@ def read_splits(
             f"the checkpoint would have scenes drawn in {quoted(target)}, outside of "
             f"cache={cache}: set cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
-    photographs = any(backbone.reads_photographs for backbone in backbones)
-    splits = read_logged(reader, photographs, data, modules, needed)
+    images = any(backbone.reads_images for backbone in backbones)
+    splits = read_logged(reader, images, data, modules, needed)
     # The run left them out too, and its vocabulary is made from the others.
-    if data.get("skip_broken") and backbones and backbones[0].reads_photographs:
+    if data.get("skip_broken") and backbones and backbones[0].reads_images:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
 
 
 def read_logged(
     reader: Reader,
-    photographs: bool,
+    images: bool,
     data: Config,
     modules: Modules = None,
     needed: Collection[str] = SPLITS,
@@ -65,7 +65,7 @@ def read_logged(
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
     groups = data.get("groups")
-    splits = run_reader(reader, photographs, language, listed, needed, groups)
+    splits = run_reader(reader, images, language, listed, needed, groups)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:

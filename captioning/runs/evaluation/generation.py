@@ -7,7 +7,7 @@ from typing import Any
 from captioning.backbones.precomputed import move_features
 from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import given_path
-from captioning.data.example import photographs, reference_texts
+from captioning.data.example import image_names, reference_texts
 from captioning.data.readers.groups import LENGTH, with_groups
 from captioning.data.views import NAMED
 from captioning.data.vocabulary import Vocabulary
@@ -52,7 +52,7 @@ class Generation:
         examples = data_set.examples
         images = [example.image_id for example in examples]
         self.references = dict(zip(images, reference_texts(examples), strict=True))
-        self.photographs = photographs(examples, data_set.root)
+        self.image_names = image_names(examples, data_set.root)
         column = data.get("groups") if config.images is None else config.data.groups
         grouped = column == LENGTH or any(example.group for example in examples)
         if config.split == "val" and not grouped:

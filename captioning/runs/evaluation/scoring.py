@@ -23,7 +23,7 @@ from captioning.runs.provenance import file_record
 class Scoring:
     """Write and score captions of the images that have `references`, perhaps none of them.
 
-    `groups` are those of the images, empty for none; `photographs` the names of their files below
+    `groups` are those of the images, empty for none; `names` those of their files below
     `root`, if they are known; `metrics` those that the data set asks for.
     """
 
@@ -33,13 +33,13 @@ class Scoring:
         references: Mapping[ImageId, Sequence[str]],
         groups: Sequence[str],
         language: Language,
-        photographs: Sequence[str] = (),
+        names: Sequence[str] = (),
         root: Path = Path(),
         metrics: Sequence[str] = (),
     ):
-        photographs = photographs or [""] * len(references)
+        names = names or [""] * len(references)
         self._images, self._references = references.keys(), [*references.values()]
-        self._photographs, self._groups = photographs, groups
+        self._names, self._groups = names, groups
         self.groups: dict[str, dict[str, float]] = {}  # their scores in the first view
         self._shuffled, self.language = config.shuffled, language
         scored = {image: texts for image, texts in references.items() if texts}
@@ -63,7 +63,7 @@ class Scoring:
             self.provenance["objects"] = file_record(config.objects)
         images = [
             ScoredImage(image, root / name if name else None)
-            for image, name in zip(references, photographs, strict=True)
+            for image, name in zip(references, names, strict=True)
             if image in scored
         ]
         texts = [*scored.values()]
@@ -82,7 +82,7 @@ class Scoring:
         if self._shuffled:
             captions = [*captions[1:], *captions[:1]]
         references = self._references
-        columns = self._images, captions, references, self._photographs, self._groups
+        columns = self._images, captions, references, self._names, self._groups
         write_captions(file, *columns)  # on disk before any scorer can fail
         if self.scorer is None:
             return {}

@@ -8,7 +8,7 @@ import torch
 from lightning import Callback, Trainer
 
 from captioning.config.types import NotNegativeInt, UserPath, validated
-from captioning.data.example import photographs, reference_texts
+from captioning.data.example import image_names, reference_texts
 from captioning.data.readers.ids import file_name
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import all_maps
@@ -77,7 +77,7 @@ class Results(Callback):
                 (example.image_id for example in examples),
                 self._captions.values(),
                 reference_texts(examples),
-                photographs(examples, module.stored.root),
+                image_names(examples, module.stored.root),
                 self._groups,
                 scores,
             )
@@ -146,9 +146,9 @@ def draw_panel(
         return
     pictures = {name: torch.from_numpy(m) for name, m in maps.items()}
     mean = pictures.get("mean", torch.zeros(0, *backbone.grid))
-    photograph, frame = backbone.picture(example.paths, LONGEST)
+    image, frame = backbone.picture(example.paths, LONGEST)
     words = record.words if maps else ()
-    save_panel(path, photograph, words, pictures if every_map else mean, frame=frame, **texts)
+    save_panel(path, image, words, pictures if every_map else mean, frame=frame, **texts)
 
 
 @torch.no_grad()

@@ -25,8 +25,8 @@ from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
 from captioning.config.settings import check_reader
 from captioning.data.example import SPLITS
+from captioning.data.image_files import fingerprints, readable
 from captioning.data.images import open_image
-from captioning.data.photographs import fingerprints, readable
 from captioning.data.readers import hub
 from captioning.data.readers.hub import HubReader
 from captioning.data.readers.reading import run_reader

@@ -9,7 +9,7 @@ from json_files import write_json
 from refusals import refuses
 
 import captioning
-from captioning.data.photographs import read_folder
+from captioning.data.image_files import read_folder
 from captioning.data.readers.ids import common_images, file_name, match_ids, match_names
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader

@@ -11,7 +11,7 @@ from refusals import refuses
 
 from captioning.config.explain import explain
 from captioning.data.example import SPLITS, Example, Reference
-from captioning.data.photographs import read_folder
+from captioning.data.image_files import read_folder
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
@@ -73,7 +73,7 @@ def test_restval_joins_a_split_and_examples_are_read_whatever_theirs(tmp_path):
         reader = karpathy(tmp_path, images, restval)
         assert [len(examples) for examples in reader().values()] == counts
     paths = [tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/1.jpg")]
-    assert reader.photographs() == paths
+    assert reader.image_paths() == paths
     karpathy(tmp_path, [*images, record("5.jpg", "of my own")])
     ids = [example.image_id for example in read_examples(tmp_path, reader.annotations)]
     assert ids == [1, 2, 3, "1", "5.jpg"]
@@ -88,7 +88,7 @@ def test_absent_photographs_are_named(tmp_path):
     told = r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; leave .*skip_broken"
     with refuses(told):
         run_reader(reader)
-    assert len(run_reader(reader, photographs=False)["train"]) == 6
+    assert len(run_reader(reader, images=False)["train"]) == 6
 
 
 def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path):
@@ -161,9 +161,9 @@ FAULTS_OF_KARPATHY = [
 def test_wrong_entries_of_json_are_left_out_and_listed(make, left, faults, tmp_path):
     reader = make(tmp_path)
     with pytest.raises((CaptioningError, ValidationError)):
-        run_reader(reader, photographs=False)
+        run_reader(reader, images=False)
     skipped = []
-    splits = run_reader(reader, photographs=False, skipped=skipped)
+    splits = run_reader(reader, images=False, skipped=skipped)
     assert sum(map(len, splits.values())) == left
     told = [explain(error) for error in skipped]
     assert len(told) == len(faults)
@@ -252,7 +252,7 @@ def test_msrvtt(tmp_path):
     for path, part in zip(paths, (slice(2), slice(2, 3)), strict=True):
         write_json(path, {"videos": videos[part], "sentences": sentences[part]})
     reader = MsrVttReader("clips", paths)
-    found = run_reader(reader, photographs=False)
+    found = run_reader(reader, images=False)
     assert found == {
         split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)]
         for i, split in enumerate(SPLITS)
@@ -408,8 +408,8 @@ def test_a_data_set_without_a_test_split(tmp_path):
     for number, name in enumerate(("train", "val"), start=1):
         (tmp_path / f"my {name}.txt").write_text(f"{number}.jpg\n")
     for reader in (column, null, listed, karpathy(tmp_path, three()[:2])):
-        found = run_reader(reader, photographs=False, needed=("train", "val"))
+        found = run_reader(reader, images=False, needed=("train", "val"))
         assert [len(examples) for examples in found.values()] == [1, 1, 0]
         refusal = "my test.txt" if reader is listed else "no images for test;"
         with pytest.raises((CaptioningError, FileNotFoundError), match=refusal):
-            run_reader(reader, photographs=False)
+            run_reader(reader, images=False)

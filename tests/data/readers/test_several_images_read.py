@@ -87,7 +87,7 @@ def test_before_and_after_in_folders(tmp_path):
         split: [tuple(tmp_path / split / side / f"{i}.jpg" for side in "AB") for i in numbers]
         for split, numbers in of_split.items()
     }
-    assert len(reader.photographs()) == 8
+    assert len(reader.image_paths()) == 8
     twice = [entry | {"imgid": 0} for entry in KARPATHY]
     write_json(tmp_path / "LevirCCcaptions.json", {"images": twice})
     with refuses("0 occurs twice"):

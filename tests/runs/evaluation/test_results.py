@@ -4,7 +4,7 @@ from pathlib import Path
 
 from json_files import read_lines
 
-from captioning.data.example import Example, photographs
+from captioning.data.example import Example, image_names
 from captioning.metrics import Scores
 from captioning.runs.evaluation.captions import write_captions
 
@@ -19,7 +19,7 @@ def test_photographs_have_paths_below_the_folder_and_scores_are_as_computed(tmp_
     values = [1.2345678901234567, 1.2345678901234569, float("nan")]
     scores = Scores({}, [{"BLEU-4": value} for value in values], {})
     columns = [0, 1, 2], [["a cat"]] * 3, [["A cat."]] * 3
-    names = photographs(examples, tmp_path)
+    names = image_names(examples, tmp_path)
     write_captions(tmp_path / "captions.jsonl", *columns, names, [""] * 3, scores)
     lines = read_lines(tmp_path / "captions.jsonl")
     assert [line.get("photograph") for line in lines] == ["images/1.jpg", None, "/b.jpg"]

@@ -9,8 +9,8 @@ from refusals import refuses
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import Photographs
 from captioning.data.example import Example, Reference
+from captioning.data.image_files import readable
 from captioning.data.loader import Loader
-from captioning.data.photographs import readable
 
 
 class Counted:

@@ -11,9 +11,9 @@ from typing import NoReturn, Protocol
 from filelock import FileLock
 from torch import Tensor
 
-from captioning.data.example import Example, Splits, photographs
+from captioning.data.example import Example, Splits, image_names
 from captioning.data.readers.captions import read_examples
-from captioning.data.readers.on_disk import find_photographs
+from captioning.data.readers.on_disk import find_on_disk
 from captioning.data.readers.reading import check_splits
 from captioning.data.rows import is_row
 from captioning.errors import CaptioningError, quoted
@@ -149,17 +149,17 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
             f"there are no photographs in images={quoted(folder)}: name a folder with files of "
             f"{', '.join(SUFFIXES)}"
         )
-    names = photographs([Example(0, path, ()) for path in paths], folder)
+    names = image_names([Example(0, path, ()) for path in paths], folder)
     alone = {path: Example(name, path, ()) for name, path in zip(names, paths, strict=True)}
     if references is None:
         return list(alone.values()), 0
-    examples = find_photographs({"images": read_examples(folder, references)})[0]["images"]
+    examples = find_on_disk({"images": read_examples(folder, references)})[0]["images"]
     captioned = {example.path: example for example in examples}
     others = [example for path, example in alone.items() if path not in captioned]
     check_splits({"images": [*examples, *others]}, references)
     absent = len(captioned.keys() - alone.keys())
     if absent == len(captioned):
-        first = photographs(examples[:1], folder) or ["none"]
+        first = image_names(examples[:1], folder) or ["none"]
         raise CaptioningError(
             f"references={quoted(references)} and images={quoted(folder)} have no photograph in "
             f"common; the first of the references: {quoted(first[0])}"
