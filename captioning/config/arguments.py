@@ -172,6 +172,12 @@ def split_options(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     return settings, options
 
 
+def search_path() -> list[str]:
+    """Hydra's overrides of the command line that add folders of configurations."""
+    given = HydraConfig.get().overrides.hydra
+    return [override for override in given if override.startswith("hydra.searchpath=")]
+
+
 def given_keys() -> list[str]:
     """Settings and groups that the command line sets."""
     return [override.key_or_group for override in parse_overrides(HydraConfig.get().overrides.task)]

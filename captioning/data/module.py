@@ -92,13 +92,11 @@ class CaptionData(LightningDataModule):
     def described(self) -> str:
         """One line about images and words."""
         sizes = ", ".join(f"{name} {len(examples)}" for name, examples in self.splits.items())
-        dropped = self.datasets["train"].dropped
-        too_long = (
-            f" ({dropped} training images left out: every caption is too long)" if dropped else ""
-        )
+        if dropped := self.datasets["train"].dropped:
+            sizes += f" ({dropped} training images left out: every caption is too long)"
         count = f"{len(self.vocabulary)}{' pieces' if self.vocabulary.pieces else ''}"
-        words = f"{count} ({100 * self.unknown:.1f} % of words unknown)"
-        return f"images: {sizes}{too_long}; vocabulary: {words}"
+        unknown = f"{100 * self.unknown:.1f} % of words unknown"
+        return f"images: {sizes}; vocabulary: {count} ({unknown})"
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the number of its batches that are done."""

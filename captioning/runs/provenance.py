@@ -52,8 +52,12 @@ def software(language: Language) -> dict[str, Any]:
         if language.code == ENGLISH
         else f"{language.tokens}, language={language.code}"
     )
-    known = {"commit": commit(), "code": code_digest(), "versions": versions()}
-    return known | {"tokenizer": tokenizer}
+    return {
+        "commit": commit(),
+        "code": code_digest(),
+        "versions": versions(),
+        "tokenizer": tokenizer,
+    }
 
 
 def versions() -> dict[str, str]:

@@ -41,6 +41,7 @@ from captioning.errors import CaptioningError
 from captioning.files import read_gzip, read_state, sha256
 
 REFERENCES = "references"
+JSON_LINES = (".jsonl", ".jsonl.gz")
 HINT = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
 IDS = 'an object of lists, {"IMAGE": ["CAPTION", ..]}'
@@ -87,7 +88,7 @@ class _Scores(BaseModel):
 
 def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
-    if _has_json_lines(path):
+    if path.name.endswith(JSON_LINES):
         records = parse_json_lines(read_lines(path), CaptionRecord)
     elif path.suffix == ".json":
         with at(f"{path}, read as {RESULTS}, or {IDS}"):
@@ -109,10 +110,6 @@ def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
         return by_image((record.image_id, record) for record in records)
 
 
-def _has_json_lines(path: Path) -> bool:
-    return path.name.endswith((".jsonl", ".jsonl.gz"))
-
-
 def read_references(
     path: Path, bare: bool = False, captions: Collection[ImageId] = (), marked: bool = False
 ) -> dict[ImageId, ReferenceRecord]:
@@ -124,7 +121,7 @@ def read_references(
     or the numbers at the end of file names.
     """
     # metadata.jsonl is a table: its images are files
-    lines = read_lines(path) if _has_json_lines(path) else []
+    lines = read_lines(path) if path.name.endswith(JSON_LINES) else []
     if lines and '"file_name"' not in lines[0][1]:
         records = parse_json_lines(lines, ReferenceRecord)
         add_groups(records, lambda: (from_json(line) for _, line in lines))

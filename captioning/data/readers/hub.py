@@ -175,7 +175,8 @@ class HubReader:
         kinds = {field.name: str(field.type) for field in table.schema}
         # by their last names in small letters; of two with one name the first
         short = {name.rpartition(".")[2].lower(): name for name in reversed(kinds)}
-        images = _image_columns(kinds)
+        inner = [name for name, kind in kinds.items() if kind == "binary" and "/" not in name]
+        images = [name.removesuffix(".bytes") for name in inner if name.endswith(".bytes")]
         image, image_id = self.image_column, self.id_column
         if image is None and len(images) == 1:
             image = images[0]
@@ -224,12 +225,6 @@ class HubReader:
                 f"only what it has loaded before). Unpacked, files may have {RATIO} times as many "
                 f"bytes, and take 2 GB of memory: {quoted(error.__cause__ or error)}"
             ) from error
-
-
-def _image_columns(kinds: Mapping[str, str]) -> list[str]:
-    """The columns that hold images: each has its bytes in a column inside."""
-    inner = [name for name, kind in kinds.items() if kind == "binary" and "/" not in name]
-    return [name.removesuffix(".bytes") for name in inner if name.endswith(".bytes")]
 
 
 def _caption_columns(kinds: Mapping[str, str], short: Mapping[str, str]) -> list[str]:

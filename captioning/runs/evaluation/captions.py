@@ -52,8 +52,7 @@ def read_records(folder: Path) -> list[CaptionRecord]:
 
 def collapse(records: Sequence[CaptionRecord]) -> str | None:
     """A warning if far too many images have the same caption; see `commonest_caption`."""
-    captions, references = (record.caption for record in records), (r.references for r in records)
-    return commonest_caption([*captions], references)
+    return commonest_caption([r.caption for r in records], (r.references for r in records))
 
 
 def write_captions(

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from captioning.config.arguments import parse_overrides
+from captioning.config.arguments import parse_overrides, search_path
 from captioning.config.registry import class_name, each_part
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import with_role
@@ -47,12 +47,11 @@ def add_choices(config: DictConfig) -> None:
     hydra = HydraConfig.get()
     given = parse_overrides(hydra.overrides.task)
     system = [str(override.input_line) for override in given if override.key_or_group in SYSTEM]
-    system += [
-        override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath=")
-    ]
     loader = GlobalHydra.instance().config_loader()
     # In this mode the command may have to choose what the system leaves open.
-    default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
+    default = loader.load_configuration(
+        hydra.job.config_name, system + search_path(), RunMode.MULTIRUN
+    )
     usual, swept = default.hydra.runtime.choices, swept_keys()
     chosen = {}
     for group, name in sorted(hydra.runtime.choices.items()):

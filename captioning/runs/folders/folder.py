@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.arguments import command_line, given_keys, split_options
+from captioning.config.arguments import command_line, given_keys, search_path, split_options
 from captioning.config.schemas.run import RunSettings
 from captioning.errors import CaptioningError
 from captioning.files import tidy, write_text
@@ -53,10 +53,9 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     command line; `begin` writes further files into it.
     """
     numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
-    hydra = HydraConfig.get().overrides
-    paths = [override for override in hydra.hydra if override.startswith("hydra.searchpath=")]
-    given = {"overrides": [*paths, *hydra.task], **_config_dir(), "format": FORMAT}
-    overrides = yaml.safe_dump(given, allow_unicode=True)
+    given = [*search_path(), *HydraConfig.get().overrides.task]
+    stored = {"overrides": given, **_config_dir(), "format": FORMAT}
+    overrides = yaml.safe_dump(stored, allow_unicode=True)
     base.parent.mkdir(parents=True, exist_ok=True)
     tidy(base.parent.absolute(), ".run-*")
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
