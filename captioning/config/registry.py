@@ -76,13 +76,7 @@ class CheckedPart:
             raise CaptioningError(format_errors(self.key, error.errors())) from error
         except Exception as error:  # a constructor may raise anything if arguments do not fit
             where = "" if f"{self.key}." in str(error) else f"{self.key}: "
-            values = ", ".join(
-                f"{self.key}.{name}={quoted(value)}"
-                for name, value in self.arguments.items()
-                if not isinstance(value, CheckedPart)
-            )
-            with_values = f", with {quoted(values)}" if isinstance(error, TypeError) else ""
-            raise CaptioningError(f"{where}{quoted(error)}{with_values}") from error
+            raise CaptioningError(f"{where}{quoted(error)}") from error
 
 
 def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -> Any:

@@ -5,9 +5,7 @@ from functools import cached_property
 from typing import cast
 
 from lightning import LightningDataModule
-from pydantic import SkipValidation
 
-from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset, Inputs
 from captioning.data.example import Example, Splits, reference_words
@@ -41,21 +39,20 @@ class CaptionData(LightningDataModule):
         views: further views of the training images (see `CaptionDataset`).
     """
 
-    @validated
     def __init__(
         self,
-        splits: SkipValidation[Splits],
-        inputs: SkipValidation[Mapping[str, Inputs]],
+        splits: Splits,
+        inputs: Mapping[str, Inputs],
         vocabulary: Vocabulary,
         *,
-        batch_size: BatchSize = 16,
-        eval_batch_size: BatchSize = 32,
-        captions_per_image: Count = 5,
-        max_words: Length = 14,
-        max_pieces: Length | None = None,
-        num_workers: Workers = 0,
-        seed: Seed = 0,
-        views: SkipValidation[Sequence[Inputs]] = (),
+        batch_size: int = 16,
+        eval_batch_size: int = 32,
+        captions_per_image: int = 5,
+        max_words: int = 14,
+        max_pieces: int | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+        views: Sequence[Inputs] = (),
     ):
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary

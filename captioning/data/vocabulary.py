@@ -9,9 +9,8 @@ from itertools import chain
 from typing import Annotated, Self
 
 from annotated_types import Interval
-from pydantic import SkipValidation
 
-from captioning.config.types import PositiveInt, validated
+from captioning.config.types import PositiveInt
 from captioning.data.words import ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
@@ -46,12 +45,11 @@ class Vocabulary:
             del self._ids[name]
 
     @classmethod
-    @validated
     def from_captions(
         cls,
-        captions: SkipValidation[Iterable[Sequence[str]]],
-        min_count: MinCount = 5,
-        max_size: MaxSize = 10000,
+        captions: Iterable[Sequence[str]],
+        min_count: int = 5,
+        max_size: int = 10000,
     ) -> Self:
         """Keep the words that occur at least `min_count` times.
 

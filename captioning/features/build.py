@@ -16,11 +16,9 @@ from typing import BinaryIO
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.base import Backbone, Batches
-from captioning.config.types import BatchSize, Workers, validated
 from captioning.data.dataset import ImageFiles
 from captioning.data.image_files import fingerprints
 from captioning.data.loader import Loader
@@ -67,13 +65,12 @@ class FeatureStore:
         return build_rows(backbone, fingerprints, batches_from, folder, f"features of {name}")
 
 
-@validated
 def build_features(
     backbone: Backbone,
-    paths: SkipValidation[Sequence[Path]],
+    paths: Sequence[Path],
     folder: Path,
-    batch_size: BatchSize | None = None,
-    num_workers: Workers | None = None,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
     progress: str = "features",
 ) -> FeatureCache:
     """Compute the features of `paths` unless they are cached below `folder`.

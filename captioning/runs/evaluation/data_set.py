@@ -9,12 +9,11 @@ from typing import Any
 from captioning.backbones.base import Backbone, check_one_image
 from captioning.backbones.precomputed import FeatureOnlyBackbone
 from captioning.config.explain import explain
-from captioning.config.registry import build, validate_arguments
+from captioning.config.registry import build
 from captioning.config.schemas.evaluate import EvaluateSettings
-from captioning.config.types import Config, Modules, check_value, given_path
+from captioning.config.types import BatchSize, Config, Modules, check_value, given_path
 from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
 from captioning.data.image_files import read_folder, readable
-from captioning.data.module import CaptionData
 from captioning.data.readers.options import reading
 from captioning.data.readers.reading import Reader, run_reader
 from captioning.data.subset import training_subset
@@ -106,7 +105,7 @@ def data_settings(saved: Config, config: EvaluateSettings) -> Config:
             if isinstance(old, str) and new is not None:
                 data = relocate(data, old, str(new))
         data = merged(data, given)
-    validate_arguments("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    check_value("data.eval_batch_size", data.get("eval_batch_size"), BatchSize)
     return data
 
 
