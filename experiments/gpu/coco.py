@@ -102,7 +102,7 @@ def write_features(folder: Path, paths: list[Path], backbone: Backbone, threads:
         parts = pool.map(lambda start: _block(file.fileno(), layout, rows, origins, start), starts)
         checksums = [number for part in parts for number in part]
     np.array(checksums, CHECKSUM).tofile(place / CHECKSUMS)
-    return layout.total_bytes
+    return len(layout.header) + layout.rows * layout.row_bytes
 
 
 def _block(

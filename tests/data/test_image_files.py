@@ -7,7 +7,7 @@ from PIL import Image
 from refusals import refuses
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.dataset import Photographs
+from captioning.data.dataset import ImageFiles
 from captioning.data.example import Example, Reference
 from captioning.data.image_files import readable
 from captioning.data.loader import Loader
@@ -101,9 +101,7 @@ def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(folder, num_workers):
-    inputs = Photographs(
-        [folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4)
-    )
+    inputs = ImageFiles([folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4))
     items = iter(Loader(inputs.rows, sampler=[[0, 2], [0, 1]], num_workers=num_workers))
     assert torch.equal(next(items), inputs.rows([0, 2]))
     with refuses(r"^cannot read the image .*cut\.jpg: .*skip_broken=true$") as caught:

@@ -10,7 +10,7 @@ from numbered import Numbered
 from pictures import noise
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.dataset import Photographs, Views
+from captioning.data.dataset import ImageFiles, Views
 from captioning.data.views import KERNELS, NAMED, RandomChange
 
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
@@ -103,7 +103,7 @@ def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view()
 def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(tmp_path):
     paths = [photograph(tmp_path / "a" / f"{seed}.png", seed) for seed in range(12)]
     plain, changed = ImageTransform(24), ImageTransform(24, view=RandomChange().view(1))
-    views = Views([Photographs(paths, plain), Photographs(paths, changed)], seed=5)
+    views = Views([ImageFiles(paths, plain), ImageFiles(paths, changed)], seed=5)
     epochs = [views.rows(range(12), epoch) for epoch in range(3)]
     unchanged = [plain.read(path) for path in paths]
     same = [

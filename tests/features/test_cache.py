@@ -13,7 +13,7 @@ from PIL import Image
 from refusals import refuses
 from torch.testing import assert_close
 
-from captioning.data.dataset import Photographs
+from captioning.data.dataset import ImageFiles
 from captioning.data.example import Example
 from captioning.data.views import Transform
 from captioning.features.build import FeatureStore
@@ -99,7 +99,7 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(tmp_pa
     )
     known.pretrained = True
     for backbone in (known, random):
-        Photographs(paths, backbone.transform).fit_scale(backbone)
+        ImageFiles(paths, backbone.transform).fit_scale(backbone)
     assert known.scale.item() == pytest.approx(frozen.scale(), rel=0.02)
     assert random.scale.item() == 1
 
