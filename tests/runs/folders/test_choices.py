@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict, read_write
-from support import composed
+from support import composed, flickr8k
 from test_run_folder import typed
 
 from captioning.config.registry import CONF
@@ -107,8 +107,11 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_choices_name_a_run(name, chosen):
+def test_choices_name_a_run(name, chosen, tmp_path):
     overrides, swept = (text.split() for text in TABLE[name])
+    if name.startswith("flickr8k"):  # whose captions must be there
+        flickr8k(tmp_path)
+        overrides.append(f"data.root={tmp_path}")
     config = chosen(*(quoted(override) for override in overrides), swept=swept)
     assert run_folder(typed(config)).name == name
     further = {key: value for key, value in config.choices.items() if key not in choices.SYSTEM}
