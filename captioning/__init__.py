@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from captioning.captioner import TrainedCaptioner
+    from captioning.notebook import score as score
+    from captioning.notebook import train as train
+    from captioning.notebook import write_report as write_report
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "score", "train", "write_report"]
 __version__ = "0.1.0"
 
 # Large CPU tensors on huge pages: page faults otherwise take most of a training step where the
@@ -33,3 +36,16 @@ def load(
     from captioning.captioner import TrainedCaptioner
 
     return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)
+
+
+def __getattr__(name: str) -> Any:
+    """Functions of `captioning.notebook`, which import the commands when they are first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from captioning import notebook
+
+    return getattr(notebook, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,10 +1,10 @@
-"""Progress on standard error: a bar on a terminal, elsewhere a line from time to time."""
+"""Progress: bars on a terminal and in a notebook, elsewhere a line from time to time."""
 
 import io
 import multiprocessing
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -14,17 +14,26 @@ EVERY = 30
 """Seconds between two lines where there is no terminal."""
 
 
-def on_terminal() -> bool:
-    """Tell whether standard error is a terminal that no other job of a sweep writes to."""
-    return sys.stderr.isatty() and multiprocessing.parent_process() is None
+def in_notebook() -> bool:
+    """Tell whether this process is a notebook's kernel."""
+    return "ipykernel" in sys.modules
+
+
+def has_bars(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal or a notebook's, and no other job of a sweep writes."""
+    return (stream.isatty() or in_notebook()) and multiprocessing.parent_process() is None
 
 
 def progress_bar(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
     """A tqdm bar on rank 0, or lines without a terminal; None is an unknown total."""
     settings = {"desc": text, "total": total, "unit": unit, "disable": not is_rank_zero()}
     settings |= options
-    if not on_terminal():
+    if not has_bars(sys.stderr):
         return _Lines(**settings)
+    if in_notebook():
+        from tqdm.auto import tqdm as notebook_tqdm  # here, because it imports asyncio
+
+        return notebook_tqdm(**settings)
     # 80 columns where the width is unknown, as in some containers
     columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
     return tqdm(ncols=columns, nrows=24, **settings)

@@ -26,6 +26,7 @@ from captioning.config.arguments import (
     SETTING,
     positionals_to_override,
     quote_texts,
+    quoted_text,
     split_options,
     text_settings,
 )
@@ -92,6 +93,7 @@ class Command:
                 return None
 
         functools.update_wrapper(self, checked)
+        self.checked = checked
         self.main = hydra.main(
             version_base="1.3", config_path=str(config.parent), config_name=config.stem
         )(job)
@@ -101,19 +103,20 @@ class Command:
         self._failures = failures
 
     def __call__(self) -> None:
-        _check_options(sys.argv[1:])
-        sys.argv[1:] = self.overrides(sys.argv[1:])
+        given = sys.argv[1:]
+        sys.argv[1:] = self.overrides(given)
         try:
             self.main()
         except ConfigCompositionException as error:
             if AMBIGUOUS.match(str(error)):
-                self._compose_sweep()
+                self._compose_sweep(self.composed(given))
             raise
         if self._failures:
             raise self._failures.pop()
 
     def overrides(self, arguments: Sequence[str]) -> list[str]:
         """The arguments as Hydra's grammar has them."""
+        _check_options(arguments)
         settings, options = split_options(arguments)
         if self.words is not None:
             settings = positionals_to_override(self.words, settings)
@@ -124,12 +127,16 @@ class Command:
         sweep = bool({"-m", "--multirun"} & {*options})
         return [*quote_texts(settings, text_settings(types), sweep), *options]
 
-    def _compose_sweep(self) -> None:
-        """Raise what Hydra does not tell of where an experiment chooses the mode of a sweep."""
-        given = get_args_parser().parse_args(sys.argv[1:])
-        overrides = given.overrides
+    def composed(self, arguments: Sequence[str]) -> list[str]:
+        """Arguments as `hydra.compose` takes them: the folder of `--config-dir` is a setting."""
+        given = get_args_parser().parse_args(self.overrides(arguments))
         if given.config_dir is not None:
-            overrides.append(f"hydra.searchpath=['file://{Path(given.config_dir).absolute()}']")
+            folder = f"file://{Path(given.config_dir).absolute()}"
+            given.overrides.append(f"hydra.searchpath=[{quoted_text(folder)}]")
+        return list(given.overrides)
+
+    def _compose_sweep(self, overrides: list[str]) -> None:
+        """Raise what Hydra does not tell of where an experiment chooses the mode of a sweep."""
         with initialize_config_dir(str(self.config.parent), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             name, mode = self.config.stem, RunMode.MULTIRUN
@@ -185,7 +192,7 @@ def start(main: Command) -> None:
     end_with_launcher()
     sys.unraisablehook = _stop_here
     try:
-        with on_signal(_stop):
+        with on_signal(stop):
             main()
             for number in SIGNALS:  # all is written: nothing is lost from here
                 signal.signal(number, signal.SIG_DFL)
@@ -199,7 +206,8 @@ def start(main: Command) -> None:
         sys.exit(1)
 
 
-def _stop(number: int) -> None:
+def stop(number: int) -> None:
+    """Raise `Stopped`, for a signal."""
     name = signal.Signals(number).name
     raise Stopped(f"\nstopped by {name}. What is finished is kept", number)
 
@@ -234,6 +242,11 @@ def prepare() -> None:
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     if not is_rank_zero():  # which logs the same
         logging.getLogger("captioning").setLevel(logging.ERROR)
+    ignore_known_warnings()
+
+
+def ignore_known_warnings() -> None:
+    """Filter warnings that tell a user of captioners nothing."""
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
     # Pillow warns of damage in photographs that it has read nevertheless, and logs what it raises.

@@ -26,7 +26,7 @@ from captioning.runs.evaluation.captions import (
 )
 from captioning.runs.folders.choices import result_settings
 from captioning.runs.folders.history import LARGEST, read_history
-from captioning.runs.settings import each_setting, is_in, read_runs
+from captioning.runs.settings import each_setting, is_in, read_runs, read_settings
 
 PER_RUN = (
     "seed",
@@ -215,6 +215,15 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
             f"runs={folder!s:.200} is not a folder; captioning run writes its runs into runs/"
         )
     return read_runs(folder, _read)
+
+
+def read_run(folder: Path) -> Run:
+    """The tested run of a folder.
+
+    Raises:
+        CaptioningError: it is none, or its files are damaged.
+    """
+    return _read(folder, read_settings(folder / "config.yaml"))
 
 
 def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], list[str]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from captioning.errors import quoted
 from captioning.files import markdown_table, write_rows
@@ -208,16 +209,21 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
 def write_csv(
     path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
 ) -> None:
-    """Write a row per system, unrounded.
+    """Write the rows of `table_rows`, of which there is at least one."""
+    rows = table_rows(titles, cider)
+    write_rows(path, rows[0], rows)
 
-    `NAME` is a mean, `NAME deviation` the standard deviation.
-    """
+
+def table_rows(
+    titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
+) -> list[dict[str, Any]]:
+    """A row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
     every = [system for _, systems in titles for system in systems]
     others = score_names(every, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows = []
     for title, systems in titles:
         for system in systems:
-            row = {
+            row: dict[str, Any] = {
                 "data": title,
                 "system": system.full_label,
                 "model": system.runs[0].model,
@@ -230,7 +236,7 @@ def write_csv(
                 row[name] = value and value.mean
                 row[f"{name} deviation"] = value and value.deviation
             rows.append(row)
-    write_rows(path, rows[0], rows)
+    return rows
 
 
 def best_scores(systems: Sequence[System]) -> Best:

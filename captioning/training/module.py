@@ -42,7 +42,8 @@ class CaptioningModule(LightningModule):
         pretrained_lr: that of a language model's own weights.
         schedule: made from the optimiser and the number of optimiser steps of the training.
         seed: of the random numbers of every batch.
-        stored: what checkpoints have of the run's configuration.
+        stored: what checkpoints have of the run's configuration; without it they are Lightning's
+            alone, from which no captioner is loaded.
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
@@ -57,8 +58,8 @@ class CaptioningModule(LightningModule):
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
-        seed: int,
-        stored: TrainedSettings,
+        seed: int = 0,
+        stored: TrainedSettings | None = None,
         monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
@@ -66,7 +67,8 @@ class CaptioningModule(LightningModule):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
-        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored
+        self.vocabulary, self.seed = vocabulary, seed
+        self.stored = stored or TrainedSettings({})
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):

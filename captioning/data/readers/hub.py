@@ -10,6 +10,7 @@ and any file, and what it unpacks is limited.
 
 import logging
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -39,7 +40,7 @@ from captioning.data.readers.table import find_columns
 from captioning.data.rows import PREFIX, arrow_table
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import LARGEST, RATIO
-from captioning.progress import on_terminal
+from captioning.progress import has_bars
 
 IDS = ("cocoid", "image_id", "img_id", "imgid", "filename", "file_name", "image_name")
 MODULES = {
@@ -201,7 +202,7 @@ class HubReader:
             raise CaptioningError(
                 "data=hub needs another package: pip install 'captioning[hub]'"
             ) from error
-        if not on_terminal():
+        if not has_bars(sys.stderr):
             datasets.disable_progress_bars()
         # it would name each of five attempts without a network
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 
 from captioning.config.types import NotNegative, NotNegativeInt, validated
 from captioning.metrics.table import HEADLINES, SCORES, score_called
-from captioning.progress import EVERY, duration, on_terminal
+from captioning.progress import EVERY, duration, has_bars
 
 STEPS, SECONDS = 3, 5.0
 """After which the time of training is estimated, both at least, without the first step."""
@@ -29,7 +29,9 @@ class Progress(TQDMProgressBar):
 
     @validated
     def __init__(self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY):
-        super().__init__(refresh_rate=refresh_rate if on_terminal() and sys.stdout.isatty() else 0)
+        super().__init__(
+            refresh_rate=refresh_rate if has_bars(sys.stdout) and has_bars(sys.stderr) else 0
+        )
         self.every_seconds, self._next = every_seconds, 0.0
         # step and time, while it trains; after the first step, which is slower
         self._start: tuple[int, float] | None = None
