@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
@@ -30,7 +32,7 @@ WATCHED = [*SETTINGS, "+callbacks.inner._target_=test_notebook.CallsAgain"]
 class CallsAgain(Callback):
     """Calls a second training in the middle of one, in this thread and in another one."""
 
-    refused: list[str] = []
+    refused: ClassVar[list[str]] = []
 
     def on_train_start(self, *_):
         self._call()
@@ -47,7 +49,7 @@ class CallsAgain(Callback):
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("notebook")
-    before = os.getcwd()
+    before = Path.cwd()
     os.chdir(home)
     yield home
     os.chdir(before)
@@ -143,7 +145,7 @@ def test_the_parts_of_the_page_make_a_training_by_hand(home):
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    "settings, named",
     [
         (["optimizer.rl=1"], "optimizer.rl"),
         (["model=nobody"], "nobody"),
