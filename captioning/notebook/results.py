@@ -51,9 +51,13 @@ class Tested:
         """The main scores, and the first images with captions, or the panels of their maps."""
         names = [name for name in HEADLINES if name in self.scores]
         scores = _html_table(names, [[f"{self.scores[name]:.1f}" for name in names]])
+        return scores + self.pictures()
+
+    def pictures(self) -> str:
+        """The first test images with captions and maps, as HTML."""
         panels = sorted((self.folder / "attention").glob("*.png"))[:SHOWN]
         pictures = [_picture("image/png", panel.read_bytes(), "") for panel in panels]
-        return "\n".join([scores, *(pictures or self._captioned_images())])
+        return "".join(pictures or self._captioned_images())
 
     def _captioned_images(self) -> list[str]:
         lines = self.captions[:SHOWN]
@@ -119,7 +123,7 @@ class TrainedRuns(list[Trained]):
             for system in systems
         ]
         table = _html_table(["system", "runs", *names], rows)
-        return table + "".join(run._repr_html_() for run in self[:1])
+        return table + "".join(run.pictures() for run in self[:1])
 
 
 @dataclass(frozen=True)
@@ -145,5 +149,5 @@ def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _picture(kind: str, content: bytes, caption: str) -> str:
     """An image above its caption; the caption alone where there is no image."""
-    image = f'<img src="{data_uri(kind, content)}">' if content else ""
+    image = f'<img src="{data_uri(kind, content)}" style="max-width: 720px">' if content else ""
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
