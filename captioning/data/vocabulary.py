@@ -124,6 +124,8 @@ class Vocabulary:
         for i in map(int, ids):
             if i == EOS:
                 break
+            if i < 0:
+                raise IndexError(f"token id {i} is negative")
             if i >= len(NAMES):
                 words.append(self._names[i])
         return words

@@ -19,18 +19,19 @@ log = logging.getLogger(__name__)
 def on_disk(splits: Splits, skipped: list[Exception] | None) -> Splits:
     """Refuse, or leave out and list, examples whose photographs are absent."""
     splits, absent = find_on_disk(splits)
-    count = len({path for examples in splits.values() for e in examples for path in e.paths})
-    if absent and (skipped is None or len(absent) == count):
+    paths = [path for examples in splits.values() for e in examples for path in e.paths]
+    gone = set(absent)
+    every = gone.issuperset(paths)
+    if absent and (skipped is None or every):
         advice = "leave them out with data.skip_broken=true"
-        if len(absent) == count:
+        if every:
             advice = _advice(absent[0])
         names = listed([quoted(path) for path in absent])
         raise CaptioningError(
-            f"{len(absent)} of {count} photographs are not on disk: {names}; {advice}"
+            f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}"
         )
     if skipped is not None:
         skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
-    gone = set(absent)
     return {
         name: [example for example in examples if gone.isdisjoint(example.paths)]
         for name, examples in splits.items()
