@@ -92,9 +92,9 @@ class Trained(Tested):
 
     def captioner(self, device: str = "auto") -> "TrainedCaptioner":
         """The captioner of the tested weights: `result.captioner().caption("photograph.jpg")`."""
-        from captioning import load
+        from captioning.captioner import TrainedCaptioner  # here, because PyTorch takes seconds
 
-        return load(self.checkpoint, device)
+        return TrainedCaptioner.from_checkpoint(self.checkpoint, device)
 
 
 class TrainedRuns(list[Trained]):
