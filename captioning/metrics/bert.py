@@ -8,7 +8,6 @@ T tokens of a text without the first and the last one, which mark its ends, d fe
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioning.config.types import given_path
@@ -73,8 +72,36 @@ class BertScore(Metric):
 
     @cached_property
     def _features_of(self) -> "Callable[[Iterable[str]], dict[str, Tensor]]":
-        """The model, which serves all validations of a training."""
-        return _encoder(self.model, self.layer)
+        """A model of `transformers`, which gives features `[T, d]`, of length 1, of each text.
+
+        It serves all validations of a training.
+        """
+        import torch  # here, because commands start without it
+
+        name, layer = self.model, self.layer
+        folder = name if name.is_dir() else hub_folder(str(name))
+        tokenizer = load("AutoTokenizer", "bert.model", folder, padding_side="right")
+        model = load_model("AutoModel", "bert.model", folder).eval()
+        device, layers = get_device("auto"), model.config.num_hidden_layers
+        model.to(device)
+        if not 1 <= layer <= layers:
+            raise CaptioningError(f"layer={layer} is not among the {layers} of {name}")
+        cut = {"padding": True, "truncation": True, "max_length": LONGEST}
+
+        @torch.inference_mode()
+        def features_of(texts: Iterable[str]) -> "dict[str, Tensor]":
+            features, ordered = {}, sorted(texts, key=len)  # so that a batch has little padding
+            for first in range(0, len(ordered), BATCH):
+                batch = ordered[first : first + BATCH]
+                tokens = tokenizer(batch, return_tensors="pt", **cut).to(device)
+                states = model(**tokens, output_hidden_states=True).hidden_states[layer]
+                states = torch.nn.functional.normalize(states, dim=-1).cpu()
+                lengths = tokens["attention_mask"].sum(1).tolist()
+                for text, row, length in zip(batch, states, lengths, strict=True):
+                    features[text] = row[1 : length - 1]
+            return features
+
+        return features_of
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         pairs, scores = [*first_pairs(captions, references)], []
@@ -101,32 +128,3 @@ def _f_score(caption: "Tensor", reference: "Tensor") -> float:
     cosines = caption @ reference.T
     precision, recall = cosines.amax(1).mean().item(), cosines.amax(0).mean().item()
     return 2 * precision * recall / (precision + recall)
-
-
-def _encoder(name: Path, layer: int) -> "Callable[[Iterable[str]], dict[str, Tensor]]":
-    """Load a model of `transformers`, which gives features `[T, d]`, of length 1, of each text."""
-    import torch  # here, because commands start without it
-
-    folder = name if name.is_dir() else hub_folder(str(name))
-    tokenizer = load("AutoTokenizer", "bert.model", folder, padding_side="right")
-    model = load_model("AutoModel", "bert.model", folder).eval()
-    device, layers = get_device("auto"), model.config.num_hidden_layers
-    model.to(device)
-    if not 1 <= layer <= layers:
-        raise CaptioningError(f"layer={layer} is not among the {layers} of {name}")
-    cut = {"padding": True, "truncation": True, "max_length": LONGEST}
-
-    @torch.inference_mode()
-    def features_of(texts: Iterable[str]) -> "dict[str, Tensor]":
-        features, ordered = {}, sorted(texts, key=len)  # so that a batch has little padding
-        for first in range(0, len(ordered), BATCH):
-            batch = ordered[first : first + BATCH]
-            tokens = tokenizer(batch, return_tensors="pt", **cut).to(device)
-            states = model(**tokens, output_hidden_states=True).hidden_states[layer]
-            states = torch.nn.functional.normalize(states, dim=-1).cpu()
-            lengths = tokens["attention_mask"].sum(1).tolist()
-            for text, row, length in zip(batch, states, lengths, strict=True):
-                features[text] = row[1 : length - 1]
-        return features
-
-    return features_of

@@ -1,7 +1,6 @@
 """Differences between systems, with intervals that contain images and training.
 
-R runs of each system, n images, M scores, y_sri the part of image i in a score of run r of system
-s:
+R runs of each system, n images, M scores, y_sri the part of image i in a score of system s, run r:
 
     y_sri = mu_s + a_i + b_si + r_sr + e_sri,
 
@@ -34,6 +33,7 @@ jackknife (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapt
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -77,7 +77,6 @@ class Difference:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether 0 is outside the interval."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     @property
@@ -122,8 +121,7 @@ class Measured:
         return cls(runs, score, by_image, values, float(by_run.var(ddof=1)), residual)
 
 
-System = Mapping[str, Measured]
-"""A system's scores, by name."""
+System = Mapping[str, Measured]  # its scores, by name
 
 
 def measure(
@@ -138,8 +136,8 @@ def measure(
     empty for none. `test` stands for the images and their references: systems of another test lend
     no variance. `pairs` has what each run shares with a run of other systems; see `contrast`.
 
-    Scores that a run has not, as nothing divided by nothing, are left out. One that it has not
-    without a certain image is NaN there, and differences have no interval.
+    Scores that a run has not, as 0 / 0, are left out. One that it has not without a certain image
+    is NaN there, and differences have no interval.
     """
     names = [name for metric in runs[0] for name in metric.names]
     values = np.stack([np.hstack([*map(parts_of_images, run)]) for run in runs])
@@ -148,16 +146,13 @@ def measure(
         for name, parts in zip(names, np.moveaxis(values, -1, 0), strict=True)
         if np.isfinite(parts).any(1).all()
     }
-    for group in sorted({*groups} - {""}):
+    for group in sorted(name for name, images in Counter(groups).items() if name and images > 1):
         rows = [row for row, own in enumerate(groups) if own == group]
         label = group_label(group, len(rows))
         members = [[replace(each, rows=each.rows[rows]) for each in run] for run in runs]
-        parts_of_group = measure(members, (), (test, label), pairs) if len(rows) > 1 else {}
-        measured |= {
-            f"{name}{IN_GROUP}{label}": parts_of_group[name]
-            for name in HEADLINES
-            if name in parts_of_group
-        }
+        of_group = measure(members, (), (test, label), pairs)
+        for name in filter(of_group.get, HEADLINES):
+            measured[f"{name}{IN_GROUP}{label}"] = of_group[name]
     return measured
 
 
@@ -176,9 +171,8 @@ def parts_of_images(metric: Statistics) -> Array:
     """
     images, sums = len(metric.rows), metric.rows.sum(0)
     if images < 2:
-        raise CaptioningError(
-            "the score of one image has no interval: give the captions of more images"
-        )
+        advice = "give the captions of more images"
+        raise CaptioningError(f"the score of one image has no interval: {advice}")
     score, without = metric.formula(sums[None]), metric.formula(sums - metric.rows)
     mean = np.where(np.isnan(without), score, without).mean(0)
     return PERCENT * (score + (images - 1) * (mean - without))
@@ -186,15 +180,11 @@ def parts_of_images(metric: Statistics) -> Array:
 
 def compare(ours: System, theirs: System, lenders: Sequence[System] = ()) -> dict[str, Difference]:
     """Compare two systems by each score that both have; see `contrast`."""
-    return {
-        name: contrast(
-            (ours[name], theirs[name]),
-            (1, -1),
-            [system[name] for system in lenders if name in system],
-        )
-        for name in ours
-        if name in theirs
-    }
+    found = {}
+    for name in filter(theirs.get, ours):
+        known = [system[name] for system in lenders if name in system]
+        found[name] = contrast((ours[name], theirs[name]), (1, -1), known)
+    return found
 
 
 def contrast(
@@ -221,58 +211,59 @@ def contrast(
         >>> row.ours, row.theirs, row.difference, round(row.low, 1), round(row.high, 1)
         (51.0, 41.0, 10.0, 3.9, 16.1)
 
-        As pairs, whose runs share what makes them differ, nothing varies, and there is no interval:
+        As pairs, whose runs share what makes them differ, nothing varies:
 
         >>> shared = [replace(system, pairs=["seed 1", "seed 2"]) for system in (better, worse)]
         >>> contrast(shared, [1, -1]).low is None
         True
     """
+    from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
+
     pairs = list(zip(systems, weights, strict=True))
     ours = sum(weight * system.score for system, weight in pairs if weight > 0)
     theirs = sum(-weight * system.score for system, weight in pairs if weight < 0)
     shared, training = systems[0].pairs, ""
     if len(shared) > 1 and all(system.pairs == shared for system in systems):
-        values = [weight * system.values for system, weight in pairs]
-        parts, training = _parts([Measured.from_values(np.sum(values, axis=0))], [1]), PAIRED
-    else:
-        parts = _parts(systems, weights, lenders)
-        if any(system.runs == 1 for system in systems):
-            training = BORROWED if len(parts) > 1 else IMAGES_ONLY
-    return Difference(ours, theirs, ours - theirs, *_interval(ours, theirs, parts), training)
+        values = np.sum([weight * system.values for system, weight in pairs], axis=0)
+        systems, weights, lenders, training = [Measured.from_values(values)], [1], (), PAIRED
+    parts = _parts(systems, weights, lenders)
+    if any(system.runs == 1 for system in systems):
+        training = BORROWED if len(parts) > 1 else IMAGES_ONLY
+    variance, difference = sum(part for part, _ in parts), ours - theirs
+    if not variance > ROUNDING**2 or max(abs(ours), abs(theirs)) < VISIBLE:
+        return Difference(ours, theirs, difference, None, None, None, training)
+    freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
+    error = math.sqrt(variance)
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(difference) / error))
+    return Difference(ours, theirs, difference, difference - half, difference + half, p, training)
 
 
-Parts = list[tuple[float, float]]
-"""Of a variance, each with its degrees of freedom; that of the images is the last."""
+Parts = list[tuple[float, float]]  # of a variance, with degrees of freedom; the images' is last
 
 
 def _parts(
-    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured] = ()
+    systems: Sequence[Measured], weights: Sequence[float], lenders: Iterable[Measured]
 ) -> Parts:
     """The parts of the variance of a contrast."""
     images = len(systems[0].images)
     # each once, as a table's systems lend to one another
-    known = [
-        *systems,
-        *(
-            each
-            for each in lenders
-            if each.test == systems[0].test and math.isfinite(each.training)
-        ),
-    ]
+    test, known = systems[0].test, list(systems)
+    known += [each for each in lenders if each.test == test and math.isfinite(each.training)]
     several = {id(system): system for system in known if system.runs > 1}
     shares = dict.fromkeys(several, 0.0)
     by_image, residuals = np.zeros(images), 0.0
     for system, weight in zip(systems, weights, strict=True):
         by_image += weight * system.images
-        share = weight**2 / system.runs
         # (D) a single run has the mean variance of all that have several
         of = [id(system)] if system.runs > 1 else list(several)
         for key in of:
-            shares[key] += share / len(of)
-            residuals += share / len(of) * several[key].residual
+            share = weight**2 / system.runs / len(of)
+            shares[key] += share
+            residuals += share * several[key].residual
     parts = []
-    mean = fmean(system.training for system in several.values()) if several else 0.0
-    prior = max(0.0, 1 - 2 / len(several)) if several else 0.0
+    mean = fmean([system.training for system in several.values()] or [0.0])
+    prior = max(0.0, 1 - 2 / max(len(several), 1))
     for key, system in several.items():
         own = system.runs - 1
         moderated = (prior * mean + own * system.training) / (prior + own)
@@ -281,29 +272,10 @@ def _parts(
     return [*parts, (max(of_images, 0.0), images - 1)]
 
 
-def _interval(
-    ours: float, theirs: float, parts: Parts
-) -> tuple[float | None, float | None, float | None]:
-    """The ends of the interval of a difference, and p; none where nothing varies."""
-    from scipy.special import stdtr, stdtrit  # here, because it takes a third of a second
-
-    variance = sum(part for part, _ in parts)
-    if not variance > ROUNDING**2 or max(abs(ours), abs(theirs)) < VISIBLE:
-        return None, None, None
-    freedom = 1 / sum((part / variance) ** 2 / each for part, each in parts)
-    error, difference = math.sqrt(variance), ours - theirs
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    p = 2 * float(stdtr(freedom, -abs(difference) / error))
-    return difference - half, difference + half, p
-
-
 def corrected(family: Mapping[Any, Difference]) -> dict[Any, Difference]:
     """Fill `adjusted` by `holm` for all differences that a table speaks of; no p counts as 1."""
-    adjusted = holm([1.0 if each.p is None else each.p for each in family.values()])
-    return {
-        key: replace(each, adjusted=p)
-        for (key, each), p in zip(family.items(), adjusted, strict=True)
-    }
+    adjusted = iter(holm([1.0 if each.p is None else each.p for each in family.values()]))
+    return {key: replace(each, adjusted=next(adjusted)) for key, each in family.items()}
 
 
 def holm(p: Sequence[float]) -> list[float]:

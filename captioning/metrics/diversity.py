@@ -61,7 +61,10 @@ class Diversity(Metric):
             raise CaptioningError(f"every image has one caption; {SEVERAL}")
         # (D) the first caption again where an image has fewer
         captions = [[*texts, *[texts[0]] * (n - len(texts))] for texts in captions]
-        ciders = _ciders(captions, references, Cider(self.language))
+        cider, ciders = Cider(self.language), []
+        for rank in zip(*captions, strict=True):  # the first captions of all images, and so on
+            result = cider.compute([[text] for text in rank], references)
+            ciders.append(result.per_image[cider.name])
         words = [[text.split() for text in texts] for texts in captions]
         pairs = [[list(pairwise(split)) for split in texts] for texts in words]
         columns = (
@@ -69,20 +72,11 @@ class Diversity(Metric):
             [_distinct(terms) for terms in pairs],
             _mutual_bleu(captions),
             self_cider(captions, references),
-            ciders.max(axis=0).tolist(),
-            ciders.mean(axis=0).tolist(),
+            np.max(ciders, axis=0).tolist(),
+            np.mean(ciders, axis=0).tolist(),
         )
         names = [score.name for score in self.scores]
         return MetricResult.from_means(dict(zip(names, columns, strict=True)))
-
-
-def _ciders(captions: Texts, references: Texts, cider: Cider) -> np.ndarray:
-    """`[N, B]`, CIDEr-D of the first captions of all images, of the second ones, and so on."""
-    scores = []
-    for rank in zip(*captions, strict=True):
-        result = cider.compute([[text] for text in rank], references)
-        scores.append(result.per_image["CIDEr"])
-    return np.array(scores)
 
 
 def _distinct(captions: Sequence[Sequence[object]]) -> float:

@@ -83,12 +83,6 @@ def names() -> Mapping[tuple[str, ...], str]:
 
 
 @cache
-def longest() -> int:
-    """The most words of a name."""
-    return max(map(len, names()))
-
-
-@cache
 def singulars() -> Mapping[str, str]:
     """The singular of each plural of a word in `names`."""
     words = {word for name in names() for word in name}
@@ -114,11 +108,11 @@ def mentions(caption: str) -> list[str]:
     for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower()):
         bare = re.sub("'s?$", "", word)
         words.append(singulars().get(bare, bare))
-    start = 0
+    start, longest = 0, max(map(len, names()))
     categories: list[str] = []
     while start < len(words):
-        candidates = (tuple(words[start : start + size]) for size in range(longest(), 0, -1))
-        name = next((candidate for candidate in candidates if candidate in names()), ())
+        candidates = (tuple(words[start : start + size]) for size in range(longest, 0, -1))
+        name = next(filter(names().get, candidates), ())
         category = names().get(name, NOTHING)
         if category in ANIMALS and start and words[start - 1] in RELATIVES:
             categories.pop()

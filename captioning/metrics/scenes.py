@@ -22,7 +22,7 @@ that are diagonal to each other, each of the two directions holds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -147,67 +147,50 @@ class DrawnScenes(Metric):
 
 def evaluate(scene: SceneGraph, content: CaptionContent) -> tuple[list[tuple[int, int]], list[str]]:
     """Return M pairs, how many are wrong and of how many, and the absent objects."""
-    true, named = scene.things, content.things
-    colours, shapes = zip(*(text.split() for text in true), strict=True)
-    names = [thing.text for thing in named]
+    true, names = scene.things, [thing.text for thing in content.things]
     # a caption that names a thing again says that there is another one
     there = [name in true and name not in names[:n] for n, name in enumerate(names)]
-    objects = [n for n, thing in enumerate(named) if thing.is_whole]
-    absent = [names[n] for n in objects if not there[n]]
-    untrue = [
-        (len(absent), len(objects)),
-        _strangers([thing.colour for thing in named], colours),
-        _strangers([thing.shape for thing in named], shapes),
-        _share_of_false(_judged_sizes(scene, content, there)),
-        _share_of_false(_judged_locations(scene, content, there)),
-        _share_of_false(_judged_statements(scene, content, there)),
-        (int(len(names) > len(true)), 1),
-    ]
+    whole = [(n, thing.text) for n, thing in enumerate(content.things) if thing.is_whole]
+    absent = [name for n, name in whole if not there[n]]
+    judged = _judged(scene, content, there)
+    untrue = [(len(absent), len(whole)), *((each.count(False), len(each)) for each in judged)]
+    untrue.append((int(len(names) > len(true)), 1))
     is_false = int(any(wrong for wrong, _ in untrue))
     left_out = len(true) - sum(there), len(true)
     counts = [(is_false, 1), *untrue, (int(len(names) < len(true)), 1), left_out]
     return counts, list(dict.fromkeys(absent))
 
 
-def _share_of_false(judgements: Iterable[bool]) -> tuple[int, int]:
-    every = list(judgements)
-    return every.count(False), len(every)
-
-
-def _judged_sizes(
+def _judged(
     scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
-) -> Iterator[bool]:
-    """Whether each size is true that a caption gives to a thing which is there."""
-    if len(scene.things) > SIZED:
-        return
-    for thing, is_there in zip(content.things, there, strict=True):
-        if is_there and thing.size:
-            yield thing.size == scene.things[thing.text]
+) -> tuple[list[bool], ...]:
+    """Whether each colour, shape, size, place and statement of a caption is true.
 
-
-def _judged_locations(
-    scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
-) -> Iterator[bool]:
-    """Whether each place in the picture is true that a caption gives to a single thing."""
-    for thing, location in content.locations:
-        if scene.location and there[thing]:
-            yield location == scene.location
-
-
-def _judged_statements(
-    scene: SceneGraph, content: CaptionContent, there: Sequence[bool]
-) -> Iterator[bool]:
-    """Whether each statement about things which are there is true, in one of its alternatives."""
-    names = [thing.text for thing in content.things]
+    Sizes, places and statements count of things which are `there`, and a statement is true in one
+    of its alternatives.
+    """
+    true, things = scene.things, content.things
+    colours, shapes = zip(*(text.split() for text in true), strict=True)
+    sizes, statements = [], []
+    for thing, is_there in zip(things, there, strict=True):
+        if is_there and thing.size and len(true) <= SIZED:
+            sizes.append(thing.size == true[thing.text])
     for statement in content.statements:
-        triples = list(chain(*statement))
-        if all(there[a] and there[b] for a, _, b in triples):
-            yield any(
-                all(direction in scene.relations[names[a], names[b]] for a, direction, b in held)
-                for held in statement
-            )
+        if all(there[a] and there[b] for a, _, b in chain(*statement)):
+            statements.append(any(_holds(scene, content, facts) for facts in statement))
+    places = [place for thing, place in content.locations if scene.location and there[thing]]
+    return (
+        [thing.colour in colours for thing in things if thing.colour],
+        [thing.shape in shapes for thing in things if thing.shape],
+        sizes,
+        [place == scene.location for place in places],
+        statements,
+    )
 
 
-def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
-    named = [word for word in words if word]
-    return sum(word not in known for word in named), len(named)
+def _holds(
+    scene: SceneGraph, content: CaptionContent, facts: Iterable[tuple[int, str, int]]
+) -> bool:
+    """Whether all relations of an alternative are those of the scene."""
+    names = [thing.text for thing in content.things]
+    return all(direction in scene.relations[names[a], names[b]] for a, direction, b in facts)

@@ -10,9 +10,9 @@ from statistics import fmean
 
 from captioning.data.words import ENGLISH
 from captioning.metrics.contrasts import IMAGES_ONLY, LEVEL, Difference, corrected
+from captioning.metrics.statistics import PERCENT
 from captioning.tokens import BAD_ENDINGS
 
-PERCENT = 100.0
 COMMON, USUAL, FEW = 1 / 3, 2, 2
 """A captioner has collapsed (D) if a caption is that of more than this share of the images, more
 than so many times as common as among the references, and that of more than so few images.
@@ -26,8 +26,8 @@ def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[
 
     Endings are of English alone.
     """
-    words = [word for caption in captions for word in caption]
-    pairs = [pair for caption in captions for pair in pairwise(caption)]
+    words = list(chain.from_iterable(captions))
+    pairs = list(chain.from_iterable(map(pairwise, captions)))
     bad = sum(caption[-1] in BAD_ENDINGS[ENGLISH] for caption in captions if caption)
     # a word twice in a row
     repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)
