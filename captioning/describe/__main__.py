@@ -42,8 +42,8 @@ def main(config: DescribeSettings) -> None:
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
     from captioning.describe.findings import find_problems
+    from captioning.describe.images import describe_images
     from captioning.describe.page import as_text, write_description
-    from captioning.describe.photographs import describe_photographs
 
     reader = check_reader(data["reader"]).build()
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
@@ -64,8 +64,8 @@ def main(config: DescribeSettings) -> None:
     locations["skipped"] = list(map(explain, skipped))
     numbers["photographs"] = {}
     if config.images:
-        numbers["photographs"], of_photographs = describe_photographs(splits, root, drawn)
-        locations |= of_photographs
+        numbers["photographs"], of_images = describe_images(splits, root, drawn)
+        locations |= of_images
     numbers["data"] = (
         config.composed.choices.data
         if data.get("root") is None

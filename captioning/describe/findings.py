@@ -37,15 +37,15 @@ def find_problems(
     numbers: Mapping[str, Any], locations: Locations, refusal: str = ""
 ) -> list[Finding]:
     """The findings, the most serious first; `refusal` is why there is no vocabulary."""
-    photographs, train = numbers["photographs"], numbers["splits"]["train"]
+    files, train = numbers["photographs"], numbers["splits"]["train"]
     caption, images = (numbers["frequent captions"] or [("", 0)])[0]
-    size, alike = _only_size(photographs)
+    size, alike = _only_size(files)
     amounts: dict[str, float] = {kind: len(where) for kind, where in locations.items()}
     amounts |= _amounts(numbers, refusal)
     amounts["squashed"] = alike if alike > 1 else 0
     if images > 10:
         amounts["same caption"] = images / numbers["splits"]["all"]["photographs"]
-    low, high = photographs.get("16-bit range") or (0, 0)
+    low, high = files.get("16-bit range") or (0, 0)
     words = {
         "refusal": refusal,
         "size": size,
@@ -66,11 +66,11 @@ def find_problems(
     return findings
 
 
-def _only_size(photographs: Mapping[str, Any]) -> tuple[str, int]:
+def _only_size(files: Mapping[str, Any]) -> tuple[str, int]:
     """The size of all photographs if it is one and square, and how many have it; not of scenes."""
-    if not photographs or photographs["drawn"] or [*photographs["shapes"]] != ["1.0"]:
+    if not files or files["drawn"] or [*files["shapes"]] != ["1.0"]:
         return "", 0
-    sizes = photographs["sizes"]
+    sizes = files["sizes"]
     return sizes[0] if len(sizes) == 1 else ("", 0)
 
 

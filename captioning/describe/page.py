@@ -37,9 +37,9 @@ def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence
     """Write the page; everything that a reader sees is in `templates/`."""
     charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
     charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])
-    if photographs := numbers["photographs"]:
-        charts["Frequent sizes of photographs"] = dict(photographs["sizes"])
-        charts["Width / height"] = photographs["shapes"]
+    if images := numbers["photographs"]:
+        charts["Frequent sizes of photographs"] = dict(images["sizes"])
+        charts["Width / height"] = images["shapes"]
     write_page(
         path,
         __package__,

@@ -145,8 +145,8 @@ class ClipScore(Metric):
             return Embeddings.read(file)
         self._waiting.append(file)
         waiting = file.with_suffix(".texts.json")
-        photographs = list(map(str, paths))
-        write_json(waiting, {"texts": digest, "ids": ids, "photographs": photographs, **texts})
+        names = list(map(str, paths))
+        write_json(waiting, {"texts": digest, "ids": ids, "photographs": names, **texts})
         raise CaptioningError(
             f"embed the texts of {waiting} and the photographs into {file}, and give this command "
             "again"

@@ -16,18 +16,18 @@ BATCH = 64
 
 @torch.inference_mode()
 def embed(
-    weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequence[str]]
+    weights: Path, images: Sequence[Path], texts: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    """Embed photographs and texts, in 32-bit precision: the arrays of a file of embeddings.
+    """Embed images and texts, in 32-bit precision: the arrays of a file of embeddings.
 
     Args:
         weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a
             repository of the hub.
-        photographs: B of them.
+        images: B of them.
         texts: by the name of their array.
     """
     model, preprocess, tokenizer = load_clip(weights)
-    everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
+    everything: dict[str, Sequence[Any]] = {"images": images, **texts}
     arrays: dict[str, Any] = {}
     with progress_bar("embeddings", sum(map(len, everything.values())), "item") as bar:
         for name, items in everything.items():

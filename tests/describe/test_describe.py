@@ -17,7 +17,7 @@ from captioning.data.words import split_words
 from captioning.describe.__main__ import main
 from captioning.describe.captions import describe_captions
 from captioning.describe.findings import find_problems
-from captioning.describe.photographs import describe_photographs
+from captioning.describe.images import describe_images
 
 pytestmark = QUIET
 CLEAN = {
@@ -151,7 +151,7 @@ def found(texts, nouns=(), tokens=False, images=Path(), drawn=None):
     numbers, places = describe_captions(splits, vocabulary, 14, Path.cwd())
     numbers |= {"settings": {"max_words": 14, "language": "en"}, "photographs": {}}
     if drawn is not None:
-        numbers["photographs"], more = describe_photographs(splits, images, drawn)
+        numbers["photographs"], more = describe_images(splits, images, drawn)
         places |= more
     ignored = ("unknown", *SIZES)
     findings = find_problems(numbers, places)

@@ -33,7 +33,7 @@ ALIKE, NEAR, GREY = 0.1, 2, 4
 PART = 0.5  # of the range of 16 bits: images that use less were made with fewer bits (D)
 
 
-class Photograph(NamedTuple):
+class ImageFile(NamedTuple):
     """The content of a file."""
 
     split: str
@@ -47,7 +47,7 @@ class Photograph(NamedTuple):
     pixels: np.ndarray  # `[3, H, W]` uint8, upright
 
 
-def describe_photographs(
+def describe_images(
     splits: Splits, root: str | Path | None, drawn: bool
 ) -> tuple[dict[str, Any], Locations]:
     """Numbers of all photographs, and places of what is wrong.
@@ -60,8 +60,12 @@ def describe_photographs(
         for example, name in zip(single, image_names(single, root), strict=True):
             files.append((split, name, example.path))
     absent = {*absent_files(path for _, _, path in files)}
-    results = _look_at_all([file for file in files if file[2] not in absent])
-    good = [result for result in results if isinstance(result, Photograph)]
+    present = [file for file in files if file[2] not in absent]
+    with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
+        looks = pool.map(_look, present)
+        bar = progress_bar("photographs read", len(present), "photograph", iterable=looks, delay=2)
+        results = list(bar)
+    good = [result for result in results if isinstance(result, ImageFile)]
     locations = Locations(list)
     locations["missing"] = [f"{split} {name}" for split, name, path in files if path in absent]
     locations["broken"] = [result for result in results if isinstance(result, str)]
@@ -72,28 +76,21 @@ def describe_photographs(
     low, high = numbers["16-bit range"] or FULL_RANGE
     narrow = high - low < PART * FULL_RANGE[1]
     if low < high and (narrow or low < 0 or high > FULL_RANGE[1]):
-        deep = [photograph for photograph in good if photograph.extrema]
-        locations["16 bits"] = [f"{photograph.split} {photograph.name}" for photograph in deep]
+        deep = [image for image in good if image.extrema]
+        locations["16 bits"] = [f"{image.split} {image.name}" for image in deep]
     return numbers, locations
 
 
-def _look_at_all(files: Sequence[tuple[str, str, Path]]) -> list[Photograph | str]:
-    with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
-        looks = pool.map(_look, files)
-        bar = progress_bar("photographs read", len(files), "photograph", iterable=looks, delay=2)
-        return list(bar)
-
-
-def _numbers(good: Sequence[Photograph], drawn: bool) -> dict[str, Any]:
+def _numbers(good: Sequence[ImageFile], drawn: bool) -> dict[str, Any]:
     """What is counted of the photographs that can be read."""
-    formats = Counter(str(photograph.format) for photograph in good)
-    modes = Counter(photograph.mode for photograph in good)
-    sizes = Counter(photograph.size for photograph in good)
-    sides = np.reshape([photograph.size for photograph in good], (-1, 2))
+    formats = Counter(str(image.format) for image in good)
+    modes = Counter(image.mode for image in good)
+    sizes = Counter(image.size for image in good)
+    sides = np.reshape([image.size for image in good], (-1, 2))
     shapes = sides[:, 0] / sides[:, 1]
     rounded = Counter(f"{shape:.1f}" for shape in shapes.clip(0.1, 9))
-    extrema = [value for photograph in good for value in photograph.extrema or ()]
-    grey = [photograph for photograph in good if np.ptp(photograph.pixels, 0).max() <= GREY]
+    extrema = [value for image in good for value in image.extrema or ()]
+    grey = [image for image in good if np.ptp(image.pixels, 0).max() <= GREY]
     return {
         "read": len(good),
         "drawn": drawn,
@@ -101,7 +98,7 @@ def _numbers(good: Sequence[Photograph], drawn: bool) -> dict[str, Any]:
         "modes": dict(modes.most_common()),
         "without colour": len(grey),
         "16-bit range": (min(extrema), max(extrema)) if extrema else None,
-        "turned by EXIF": sum(photograph.turned for photograph in good),
+        "turned by EXIF": sum(image.turned for image in good),
         "sizes": [(f"{width} x {height}", n) for (width, height), n in sizes.most_common(LISTED)],
         "different sizes": len(sizes),
         "longer side": quantiles(sides.max(1)),
@@ -110,7 +107,7 @@ def _numbers(good: Sequence[Photograph], drawn: bool) -> dict[str, Any]:
     }
 
 
-def _look(file: tuple[str, str, Path]) -> Photograph | str:
+def _look(file: tuple[str, str, Path]) -> ImageFile | str:
     """Read a file, or say why it cannot be read."""
     split, name, path = file
     try:
@@ -121,20 +118,20 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
             header = split, name, image.format, image.mode, size, turned is not None, extrema
         with open_source(path) as source:
             digest = hashlib.sha256(source.read()).digest()
-        return Photograph(*header, digest, SMALL.read(path).numpy())
+        return ImageFile(*header, digest, SMALL.read(path).numpy())
     except CaptioningError as error:
         return str(error)
 
 
-def _pairs(good: Sequence[Photograph], drawn: bool) -> Iterator[tuple[str, Photograph, Photograph]]:
+def _pairs(good: Sequence[ImageFile], drawn: bool) -> Iterator[tuple[str, ImageFile, ImageFile]]:
     """Copies, by their bytes, and unless they are drawn pairs that look alike."""
-    first: dict[bytes, Photograph] = {}
-    for photograph in good:
-        earlier = first.setdefault(photograph.digest, photograph)
-        if earlier is not photograph:
-            yield "copies", earlier, photograph
+    first: dict[bytes, ImageFile] = {}
+    for image in good:
+        earlier = first.setdefault(image.digest, image)
+        if earlier is not image:
+            yield "copies", earlier, image
     different = [] if drawn else list(first.values())
-    pixels = np.array([photograph.pixels for photograph in different], np.float32)
+    pixels = np.array([image.pixels for image in different], np.float32)
     small = pixels.reshape(-1, 3, 2, 4, 2, 4)
     order = small.mean((1, 2, 3, 4, 5)).argsort()
     coarse, flat = small[order].mean((3, 5)).reshape(-1, 12), small[order].reshape(-1, 192)
