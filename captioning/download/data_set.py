@@ -6,9 +6,12 @@ import zipfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, model_validator
 
+from captioning.config.registry import CONF
+from captioning.config.settings import Settings
 from captioning.config.types import PathText, given_path
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.on_disk import absent_files
@@ -23,6 +26,8 @@ from captioning.pretrained.fetch import (
     length,
 )
 from captioning.progress import progress_bar
+
+SOURCES = CONF / "download"  # a root of its own: in `conf` itself `data` is what a run reads
 
 
 class Archive(RemoteFile):
@@ -40,20 +45,29 @@ class Source(BaseModel):
     splits: str
 
 
-class DownloadedDataSet(BaseModel):
-    """A data set in its folder, by the settings of the command.
+class DownloadedDataSet(Settings):
+    """A data set in its folder, by the settings of `captioning download`.
 
     No record is kept of what is complete: a file has its name only when it is complete, and the
     splits name the photographs that there must be.
     """
 
-    model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     data: Source
     root: PathText
     """folder for the data set; captioning run takes it as data.root"""
     keep_archives: bool
     """true: keep archives after unpacking"""
     connection: Connection
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_chosen(cls, settings: Any) -> Any:
+        if settings.get("data") is None:
+            names = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
+            raise ValueError(
+                f"data is not set and has no default: add data=NAME, one of {', '.join(names)}"
+            )
+        return settings
 
     @cached_property
     def folder(self) -> Path:

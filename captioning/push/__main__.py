@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -165,16 +164,26 @@ def card(
 
     `record` is that of the run's test.
     """
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     data = config.get("choices", {}).get("data") or "its data set"
     title, images = _title_and_images(config)
-    scores, results = {}, None
+    scores, results = {}, []
     if record is not None:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
         scores = {score: x for score, x in known if score.group == MAIN and x is not None}
         if not record.provenance.part:  # which would stand beside scores of the whole split
-            results = _results(data, scores) or None
+            for score, value in scores.items():
+                result = EvalResult(
+                    task_type=TASK,
+                    metric_type=_kind(score),
+                    metric_name=score.name,
+                    metric_value=round(value, 1),
+                    dataset_type=data,
+                    dataset_name=data,
+                    dataset_split="test",
+                )
+                results.append(result)
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
         license=licence,
@@ -184,7 +193,7 @@ def card(
         datasets=[data],
         metrics=sorted({_kind(score) for score in scores}) or None,
         model_name=title,
-        eval_results=results,
+        eval_results=results or None,
     )
     call = f"checkpoint={called}"
     modules = ",".join(own_modules(config))
@@ -221,24 +230,6 @@ def _title_and_images(config: Config) -> tuple[str, int]:
     chosen = config.get("choices", {}).get("model")
     model = config["model"].get("title") or chosen or class_name(config["model"])
     return f"{model} on {backbone.get('name') or class_name(backbone)}", images
-
-
-def _results(data: str, scores: Mapping[ScoreType, float]) -> list[Any]:
-    """Scores of the test split as the front matter has them."""
-    from huggingface_hub import EvalResult
-
-    return [
-        EvalResult(
-            task_type=TASK,
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
-            metric_type=_kind(score),
-            metric_name=score.name,
-            metric_value=round(value, 1),
-        )
-        for score, value in scores.items()
-    ]
 
 
 def _plain(text: object) -> str:
