@@ -11,7 +11,7 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINES
 from captioning.report.gallery import ImageEntry, data_uri, lay_photographs
-from captioning.report.runs import read_record, read_run
+from captioning.report.runs import find_runs, read_record
 from captioning.report.systems import System, group
 from captioning.report.tables import format_value, score_names, table_rows
 from captioning.runs.evaluation.captions import captions_file, read_records
@@ -106,7 +106,7 @@ class TrainedRuns(list[Trained]):
     @property
     def systems(self) -> list[System]:
         """The tested runs, those that differ in their seed alone together; the best first."""
-        return group([read_run(run.folder) for run in self if run.scores])
+        return group([found for run in self for found in find_runs(run.folder)[0]])
 
     @property
     def table(self) -> list[dict[str, Any]]:

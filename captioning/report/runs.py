@@ -24,9 +24,9 @@ from captioning.runs.evaluation.captions import (
     collapse,
     read_records,
 )
-from captioning.runs.folders.choices import result_settings
 from captioning.runs.folders.history import LARGEST, read_history
-from captioning.runs.settings import each_setting, is_in, read_runs, read_settings
+from captioning.runs.folders.record import completed_settings
+from captioning.runs.settings import each_setting, is_in, read_runs
 
 PER_RUN = (
     "seed",
@@ -214,16 +214,13 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         raise CaptioningError(
             f"runs={folder!s:.200} is not a folder; captioning run writes its runs into runs/"
         )
-    return read_runs(folder, _read)
-
-
-def read_run(folder: Path) -> Run:
-    """The tested run of a folder.
-
-    Raises:
-        CaptioningError: it is none, or its files are damaged.
-    """
-    return _read(folder, read_settings(folder / "config.yaml"))
+    runs, refused = read_runs(folder, _read)
+    known: dict[str, Config] = {}  # what runs of each model have recorded
+    for run in runs:
+        known[run.model] = known.get(run.model, {}) | run.recorded
+    for run in runs:
+        run.settings = system_settings(run.recorded, known[run.model]) | run.settings
+    return runs, refused
 
 
 def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], list[str]]:
@@ -237,9 +234,13 @@ def in_pairs(runs: Sequence[Run], setting: str | None) -> tuple[Sequence[Run], l
     return [by_value[value] for value in values], values
 
 
-def system_settings(config: Config) -> dict[str, str]:
-    """Return the settings that runs of one system share, as text by key."""
-    settings = {key: repr(value) for key, value in result_settings(config).items()}
+def system_settings(config: Config, known: Config | None = None) -> dict[str, str]:
+    """Return the settings that runs of one system share, as text by key.
+
+    One that is absent, and that others have as `known`, has its default.
+    """
+    completed = completed_settings(config, known or {}, modules=())
+    settings = {key: repr(value) for key, value in completed.items()}
     if "init_from" in settings:  # seeds of a system go on from seeds of another
         settings["init_from"] = SEED.sub("-seed*", settings["init_from"])
     return {

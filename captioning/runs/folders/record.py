@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from captioning.config.registry import each_part, target_of
+from captioning.config.registry import target_of
 from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import each_field
-from captioning.config.types import Config
+from captioning.config.types import Config, Modules
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import read_state, write_json
 from captioning.machine import is_rank_zero
@@ -92,21 +92,39 @@ def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
 
     A setting that one of them lacks has the default with which it is declared.
     """
-    defaults = {
-        key: json.dumps(value, default=str)
-        for key, value in default_settings(now).items()
-        if value not in (None, ()) and not is_in(key, FREE) and not WEIGHTS.fullmatch(key)
-    }
 
-    def completed(config: Config) -> dict[str, str]:
-        given = {key for key, _ in each_setting(config)}
-        absent = {key: value for key, value in defaults.items() if key not in given}
-        return absent | compared_settings(config)
+    def texts(config: Config, other: Config) -> dict[str, str]:
+        settings = completed_settings(config, dict(each_setting(other))).items()
+        return {
+            key: json.dumps(value, default=str)
+            for key, value in settings
+            if not WEIGHTS.fullmatch(key)
+        }
 
-    return differing(completed(before), completed(now), quoted(None))
+    return differing(texts(before, now), texts(now, before), quoted(None))
 
 
-def default_settings(config: Config) -> dict[str, Any]:
+def completed_settings(config: Config, known: Config, modules: Modules = None) -> Config:
+    """The settings that may change a result, with the declared defaults of those that are absent.
+
+    Args:
+        config: the settings of a run.
+        known: settings by key, of which the absent ones are wanted, as another run has them.
+        modules: that parts may come from beside ours, whose defaults are unknown otherwise; None
+            for any, as in one's own command.
+    """
+    given, settings = dict(each_setting(config)), result_settings(config)
+    lacking = {key for key in known.keys() - given.keys() if not is_in(key, FREE)}
+    defaults = default_settings(given, modules) if lacking else {}
+    for key in lacking & defaults.keys():
+        default = list(defaults[key]) if isinstance(defaults[key], tuple) else defaults[key]
+        if default not in (None, []):
+            # 1 and 1.0 are one value, and two texts
+            settings[key] = known[key] if known[key] == default else default
+    return settings
+
+
+def default_settings(settings: Config, modules: Modules = None) -> dict[str, Any]:
     """The defaults of the schema, and of the classes of all parts of a configuration, by key.
 
     Example:
@@ -117,18 +135,17 @@ def default_settings(config: Config) -> dict[str, Any]:
         for key, field in each_field(RunSettings)
         if not field.is_required()
     }
-    for group, part in each_part("", config):
+    for key, target in settings.items():
+        group, _, last = key.rpartition(".")
+        if last != "_target_":
+            continue
         try:
-            taken = signature(target_of(group, part["_target_"], None)).parameters
+            taken = signature(target_of(group, target, modules)).parameters
         except CaptioningError:  # of a group that no part is built from
             continue
         for name, parameter in taken.items():
             if parameter.default is not parameter.empty:
                 defaults[f"{group}.{name}"] = parameter.default
-    for key, value in each_setting(config):
-        # 1 and 1.0 are one value, and two texts
-        if type(value) in (int, float) and defaults.get(key) == value:
-            defaults[key] = value
     return defaults
 
 
