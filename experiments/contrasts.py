@@ -41,8 +41,8 @@ from captioning.files import markdown_table
 from captioning.metrics.contrasts import Measured, contrast, corrected, measure
 from captioning.metrics.scorer import Scorer
 from captioning.metrics.table import HEADLINE, METRICS
+from captioning.report.comparison import Test
 from captioning.report.runs import Run, find_runs, in_pairs, system_settings
-from captioning.report.systems import Test
 from captioning.runs.folders.choices import PLACES
 from captioning.runs.settings import differing, is_in
 

@@ -217,7 +217,7 @@ def main(folder: str = "runs", cache: str = "cache", *modules: str) -> None:
         cells = []
         for kind in KINDS:
             both = zip(*(m[kind] for m in measurements if kind in m), strict=True)
-            printed = [format_value("pointing", mean(scores)) for scores in both]
+            printed = [format_value(mean(scores), "pointing") for scores in both]
             cells.append("{} ({})".format(*printed) if printed else "-")
         rows.append([system.full_label, *cells])
     print(markdown_table(["system", *KINDS], rows))

@@ -111,7 +111,7 @@ class TrainedRuns(list[Trained]):
     @property
     def table(self) -> list[dict[str, Any]]:
         """A row for each system, as in `table.csv`: means of the seeds, and their deviations."""
-        rows = table_rows([("", self.systems)], cider=None) if self.systems else []
+        rows = table_rows({"": self.systems}, cider=None) if self.systems else []
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
     def _repr_html_(self) -> str:

@@ -66,23 +66,22 @@ def main(config: ReportSettings) -> None:
     from captioning.report.page import write_report
     from captioning.report.section import Section
 
-    groups = [(title, group(members)) for title, members in _by_data(runs).items()]
+    groups = {title: group(members) for title, members in _by_data(runs).items()}
     untrained = untrained_rows(given_path(config.runs))
-    sections = [Section.build(title, systems, untrained, config) for title, systems in groups]
+    sections = [Section.build(title, groups[title], untrained, config) for title in groups]
     left_out += unsupported_metrics(config.metrics, ENGLISH)
     pictures, output = list[Path](), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     for section in sections:
-        suffix = "-" + re.sub(r"\W+", "_", section.table.title)[:60] if pictures else ""
+        suffix = "-" + re.sub(r"\W+", "_", section.title)[:60] if pictures else ""
         pictures += section.write(output, suffix)
         left_out += section.left_out
-    tables = [section.table for section in sections]
     write_text(output / "table.md", "\n".join(section.text for section in sections))
     write_csv(output / "table.csv", groups, config.cider)
-    left_out += write_report(output, tables, config.cider, config.images, config.page)
+    left_out += write_report(output, sections, config.cider, config.images, config.page)
     with while_read():
         columns = shutil.get_terminal_size().columns
-        for title, systems in groups:
+        for title, systems in groups.items():
             print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
             print("\n".join([narrow_table(systems, columns), *collapsed(systems)]), end="\n\n")
         for line in left_out:

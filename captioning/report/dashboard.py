@@ -59,14 +59,14 @@ def publish(
     blocks: list[Any] = [reports.TableOfContents()]
     of_each = [
         reports.Runset(
-            name=part.table.title,
+            name=part.title,
             filters=_of_parts(workspaces, [part]),
             groupby=[f"run.{GROUP.lower()}"],
         )
         for part in parts
     ]
     for part, runs in zip(parts, of_each, strict=True):
-        blocks += [reports.H1(part.table.title), reports.MarkdownBlock(part.text)]
+        blocks += [reports.H1(part.title), reports.MarkdownBlock(part.text)]
         for name, panels in sections.items():
             blocks += [reports.H2(name), reports.PanelGrid(runsets=[runs], panels=panels)]
     report = reports.Report(

@@ -21,8 +21,7 @@ from captioning.files import atomic_write
 from captioning.metrics.contrasts import ALPHA
 from captioning.metrics.metric import OTHER
 from captioning.metrics.table import HEADLINE, score_called
-from captioning.report.comparison import Compared, both_ways
-from captioning.report.pairs import interval_content
+from captioning.report.comparison import Compared, both_ways, interval_content
 from captioning.report.systems import System
 
 DPI = 200

@@ -98,17 +98,17 @@ class Gallery:
 
 
 def gather(
-    systems: Sequence[System], photographs: str | None, image_size: int, heads: int
+    systems: Sequence[System], source: str | None, image_size: int, heads: int
 ) -> tuple[Gallery, list[str]]:
     """The gallery of a table, and a line on each file that is left out.
 
-    `photographs` is their folder, `auto` that of each run's data, None does without; their longer
+    `source` is their folder, `auto` that of each run's data, None does without; their longer
     side has `image_size` pixels; `heads` images of each system show every layer and head, others
     the mean alone.
     """
     images, left_out = _described(systems)
     recorded = [system.runs[0].recorded for system in systems]
-    paths, refused = lay_photographs(images, recorded, photographs, image_size)
+    paths, refused = lay_images(images, recorded, source, image_size)
     left_out += refused
     boxes = noun_boxes(list(paths.values()))
     for number, path in paths.items():
@@ -123,23 +123,20 @@ def gather(
         attends = any(score_called(name).group == ATTENTION for name in system.runs[0].scores)
         attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
-    return Gallery(
-        images, sorted(names, key=lambda name: (name != HEADLINE, name)), attention
-    ), left_out
+    metrics = sorted(names, key=lambda name: (name != HEADLINE, name))
+    return Gallery(images, metrics, attention), left_out
 
 
-def lay_photographs(
+def lay_images(
     images: Sequence[ImageEntry],
     recorded: Sequence[Config],  # the settings of each system's run
-    photographs: str | None,
+    source: str | None,
     image_size: int,
 ) -> tuple[dict[int, Path], list[str]]:
     """Read photographs, see `gather`; return their (first) files by place, and what is left out."""
     paths, left_out = dict[int, Path](), list[str]()
     for index, settings in enumerate(recorded):
-        root = photographs
-        if photographs == "auto":
-            root = settings.get(ROOT)
+        root = settings.get(ROOT) if source == "auto" else source
         least = settings.get("backbone.images", 1)
         try:  # a stranger may have written them
             check_value(ROOT, root, PathText | None)
@@ -154,12 +151,12 @@ def lay_photographs(
             folder, name = given_path(root), line.photograph
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
-            paths[number] = folder / names[0]
+            files = [folder / name for name in names]
+            paths[number] = files[0]
             outside = any(".." in PurePath(n).parts or PurePath(n).is_absolute() for n in names)
-            if not outside and len(names) <= MOST_IMAGES:
-                files, count = [folder / name for name in names], max(len(names), least)
-                resize = quoted(settings.get("backbone.of.resize"))
-                image.jpeg, image.size = read_photograph(files, image_size, count, resize)
+            if not outside and len(files) <= MOST_IMAGES:
+                resize, count = quoted(settings.get("backbone.of.resize")), max(len(files), least)
+                image.jpeg, image.size = read_image(files, image_size, count, resize)
     return paths, left_out
 
 
@@ -206,14 +203,14 @@ def _lay_maps(images: Sequence[ImageEntry], index: int, system: System, heads: i
     return laid > 0
 
 
-def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
+def noun_boxes(paths: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
     """Read boxes of named objects by photograph and word, in fractions of the photograph.
 
     The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes;
     other data have none.
     """
-    by_photograph: dict[Path, Mapping[str, list[Box]]] = {}
-    folders = dict.fromkeys(path.parent for path in photographs)
+    by_image: dict[Path, Mapping[str, list[Box]]] = {}
+    folders = dict.fromkeys(path.parent for path in paths)
     for file in (folder.parent / f"captions_{folder.name}.json" for folder in folders):
         try:
             examples = read_annotations(file) if file.is_file() else []
@@ -224,11 +221,11 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
             for reference in example.references:
                 for noun in reference.nouns:
                     words.setdefault(reference.words[noun.word], {})[noun.box] = None
-            by_photograph[example.path] = {word: list(boxes) for word, boxes in words.items()}
-    return by_photograph
+            by_image[example.path] = {word: list(boxes) for word, boxes in words.items()}
+    return by_image
 
 
-def read_photograph(
+def read_image(
     paths: Sequence[Path], image_size: int, count: int = 1, resize: str = "stretch"
 ) -> tuple[bytes, tuple[int, int] | None]:
     """Read a photograph as JPEG, and its size; None if unreadable.

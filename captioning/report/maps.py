@@ -27,22 +27,20 @@ def is_uniform(maps: Array, locations: int) -> Array:
     """Find nearly even maps among `[..., h, w]`, nonnegative, over L locations: bool `[...]`."""
     from scipy.special import entr  # here, because it takes a third of a second
 
-    *which, h, w = maps.shape
-    # of a caption without words there are none
-    cells = maps.reshape(*which, h * w).astype(np.float64)
-    sums = cells.sum(axis=-1, keepdims=True)
+    cells = maps.astype(np.float64)
+    sums = cells.sum(axis=(-2, -1), keepdims=True)
     shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
-    return np.asarray(entr(shares).sum(axis=-1) >= ALIKE * np.log(locations))
+    return np.asarray(entr(shares).sum(axis=(-2, -1)) >= ALIKE * np.log(locations))
 
 
 def count_locations(grid: tuple[int, int], frame: CropBox) -> int:
     """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
-    rows = cells_on_photograph(grid[0], top, bottom).sum()
-    return int(rows * cells_on_photograph(grid[1], left, right).sum())
+    rows = cells_on_image(grid[0], top, bottom).sum()
+    return int(rows * cells_on_image(grid[1], left, right).sum())
 
 
-def cells_on_photograph(cells: int, start: float, end: float) -> Array:
+def cells_on_image(cells: int, start: float, end: float) -> Array:
     """Find the cells of a side on the photograph, as `backbones.context.on_image` does."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     within = (centres > -1e-6) & (centres < 1 + 1e-6)

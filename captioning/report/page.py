@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,9 @@ from captioning.metrics.metric import (
 )
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import score_called
-from captioning.report.comparison import Compared, both_ways
+from captioning.report.comparison import Compared, both_ways, format_p, interval_content
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.maps import Shown
-from captioning.report.pairs import format_p, interval_content
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
 from captioning.report.tables import (
@@ -61,19 +61,20 @@ class Table:
     compared: Compared
     scores: Sequence[str]  # that pairs are compared by, the first one first
     alike: Sequence[str]  # by `not_told_apart`, of each system
-    curves: bytes = b""
+    curves: bytes  # SVG, or nothing
 
 
 def write_report(
-    output: Path, tables: Sequence[Table], cider: float | None, photographs: str | None, page: Any
+    output: Path, tables: Sequence[Table], cider: float | None, source: str | None, page: Any
 ) -> list[str]:
     """Write `index.html`, and `photographs/` beyond `page.embed_mb` MB; return the skipped files.
 
-    `page` has the settings of the command below `page`.
+    `source` is the folder of the images, as `gallery.gather` has it, and `page` has the settings
+    of the command below `page`.
     """
     galleries, left_out = [], list[str]()
     for table in tables:
-        gallery, damaged = gather(table.systems, photographs, page.image_size, page.heads)
+        gallery, damaged = gather(table.systems, source, page.image_size, page.heads)
         galleries.append(gallery)
         left_out += damaged
     images = [image for gallery in galleries for image in gallery.images]
@@ -115,7 +116,7 @@ def environment(package: str) -> Environment:
     templates.filters |= {
         "tone": _tone,
         "breakable": _breakable,
-        "number": lambda value, name: format_value(name, value),
+        "number": format_value,
         "search": _search,
         "p": format_p,
         "digest": _digest,
@@ -180,19 +181,20 @@ def table_of(
     attention = sorted(score_names(systems, ATTENTION))
     others = score_names(systems, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows: list[Shown] = []
+    known: list[dict[str, Value | None]] = []
     for place, system in enumerate(systems):
-        values = {name: system.score(name) for name in (*TABLED, *attention, *others)}
-        values |= costs(system, cider, further=True)
+        scores = {name: system.score(name) for name in (*TABLED, *attention, *others)}
+        known.append(scores | costs(system, cider, further=True))
         about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
-        rows.append(about | {"device": ", ".join(system.devices), "of": system, "values": values})
-    for quoted in published:
-        values = {name: Value(score) for name, score in quoted.scores.items()}
-        about = {"label": f"{quoted.system}, {quoted.source}", "place": None, "runs": ""}
-        rows.append(about | {"device": "", "caveat": quoted.caveat, "of": None, "values": values})
+        rows.append(about | {"device": ", ".join(system.devices)})
+    for row in published:
+        known.append({name: Value(score) for name, score in row.scores.items()})
+        about = {"label": f"{row.system}, {row.source}", "place": None, "runs": ""}
+        rows.append(about | {"device": "", "caveat": row.caveat})
     groups = {
         name: COST if is_cost(name) else score_called(name).group
-        for name in rows[0]["values"]
-        if any(row["values"].get(name) for row in rows)
+        for name in known[0]
+        if any(values.get(name) for values in known)
     }
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
     heads = [
@@ -200,9 +202,8 @@ def table_of(
         for name in names
     ]
     best = best_scores(systems)
-    for row in rows:
-        values, system = row.pop("values"), row.pop("of")
-        row["cells"] = [(name, values.get(name), system in best.get(name, ())) for name in names]
+    for about, values, system in zip_longest(rows, known, systems):
+        about["cells"] = [(name, values.get(name), system in best.get(name, ())) for name in names]
     return heads, rows
 
 

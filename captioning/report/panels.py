@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 
 from captioning.data.images import FULL_IMAGE, CropBox
 from captioning.report.figures import DPI, figure, save
-from captioning.report.maps import cells_on_photograph, count_locations, is_uniform
+from captioning.report.maps import cells_on_image, count_locations, is_uniform
 
 # as in templates/maps.js, which draws the maps of pages
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
@@ -45,7 +45,7 @@ INK, FAINT_INK = "#202020", "#606060"
 
 def save_panel(
     path: Path,  # of a PNG; its folder exists
-    photograph: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
+    image: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
     words: Sequence[str],  # T words, without `<eos>`
     maps: Tensor
     | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
@@ -61,18 +61,18 @@ def save_panel(
     """
     many = isinstance(maps, Mapping)
     cell = SMALL_CELL if many else CELL
-    longer = max(photograph.shape[1:])
-    high, wide = (cell * max(side / longer, FLATTEST) for side in photograph.shape[1:])
+    longer = max(image.shape[1:])
+    high, wide = (cell * max(side / longer, FLATTEST) for side in image.shape[1:])
     shape = round(DPI * high), round(DPI * wide)
-    photograph = photograph.detach().to("cpu", torch.float32)[None]
-    photograph = interpolate(photograph, shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    image = image.detach().to("cpu", torch.float32)[None]
+    image = interpolate(image, shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
     cells, even = list[tuple[Tensor, str, str]](), ""  # pictures, and what is above and below them
     for name, weights in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         weights = weights.detach().to("cpu", torch.float32)
         places = count_locations((weights.shape[1], weights.shape[2]), frame)
         notes = map(note, weights, is_uniform(weights.numpy(), places))
-        cells.append((seen(photograph, frame), name, ""))
-        cells += zip(overlay(photograph, weights, frame), words, notes, strict=True)
+        cells.append((seen(image, frame), name, ""))
+        cells += zip(overlay(image, weights, frame), words, notes, strict=True)
         even = f"an even map of {places} places: {100 / places:.1f} %, {math.log(places):.2f} nats"
 
     columns = 1 + len(words) if many else min(COLUMNS, len(cells))
@@ -132,7 +132,7 @@ def _fitting(text: str, across: float, points: float) -> float:
     return min(points, 0.92 * across / LETTER / max(1, len(text)))
 
 
-def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Tensor:
+def overlay(image: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Tensor:
     """Light a photograph `[3, H, W]` by maps `[T, h, w]`.
 
     It is dark where a map is zero, bright at its peak.
@@ -140,27 +140,27 @@ def overlay(photograph: Tensor, maps: Tensor, frame: CropBox = FULL_IMAGE) -> Te
     An even map, and one that is nearly even, is bright all over. `[T, 3, H, W]`, 0..1.
     """
     left, top, right, bottom = frame
-    (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
+    (high, wide), (rows, columns) = image.shape[1:], maps.shape[1:]
     even = torch.from_numpy(is_uniform(maps.numpy(), count_locations((rows, columns), frame)))
     maps = maps.masked_fill(even[:, None, None], 1)
     # [T, H, W]
     smooth = _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T
     peaks = smooth.masked_fill(~_inside(high, wide, frame), 0).amax(dim=(1, 2), keepdim=True)
     strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)
-    return seen(lit(photograph, strength[:, None]), frame, photograph)
+    return seen(lit(image, strength[:, None]), frame, image)
 
 
-def lit(photograph: Tensor, light: Tensor) -> Tensor:
+def lit(image: Tensor, light: Tensor) -> Tensor:
     """A photograph in a light of 0..1."""
-    return photograph * (SHADE + (1 - SHADE - GLOW) * light) + GLOW * light
+    return image * (SHADE + (1 - SHADE - GLOW) * light) + GLOW * light
 
 
-def seen(pictures: Tensor, frame: CropBox, photograph: Tensor | None = None) -> Tensor:
+def seen(pictures: Tensor, frame: CropBox, image: Tensor | None = None) -> Tensor:
     """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen.
 
-    Of maps, these are of their `photograph`.
+    Of maps, these are of their `image`.
     """
-    faded = FADED * (pictures if photograph is None else photograph)
+    faded = FADED * (pictures if image is None else image)
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
 
@@ -178,5 +178,5 @@ def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres
     distances *= cells / (end - start)  # in cells
     # cells beside the photograph have no value, which is not the value 0
-    beside = torch.from_numpy(~cells_on_photograph(cells, start, end))
+    beside = torch.from_numpy(~cells_on_image(cells, start, end))
     return (-(distances**2) / (2 * SMOOTH**2)).masked_fill(beside, -torch.inf).softmax(dim=1)

@@ -28,7 +28,6 @@ MORE_IMAGES = 10  # times those of the test, where neither seeds nor images do a
 # probabilities: of finding a detectable difference, and one that is as large as the usual interval
 FOUND, JUST = 0.8, 0.5
 QUANTILES = 64  # of a variance over runs
-HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,10 @@ class Components:
 
     def detectable(self, seeds: int, images: int, probability: float = FOUND) -> float:
         """The difference that is found with a probability, from 2 seeds and 2 images."""
-        power, low, high = self.power(seeds, images), 0.0, 1.0
-        while power(high) < probability:
-            low, high = high, 2 * high
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if power(middle) >= probability else (middle, high)
-        return high
+        from scipy.optimize import brentq  # here, as `scipy.special` in `power`
+
+        power = self.power(seeds, images)
+        return float(brentq(lambda difference: power(difference) - probability, 0, MOST))
 
     def seeds_for(self, difference: float, images: int) -> int | None:
         """The fewest seeds of each system that find a difference; None if none do."""

@@ -1,6 +1,6 @@
 """A section of a report: the systems that were tested on the same data, compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,28 +9,33 @@ from matplotlib.figure import Figure
 
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import scores_of
+from captioning.report.comparison import (
+    compare_runs,
+    compared_scores,
+    difference_tables,
+    not_told_apart,
+    write_pairs,
+)
 from captioning.report.figures import as_svg, curves, intervals, matrix, save
 from captioning.report.page import Table
-from captioning.report.pairs import difference_tables, not_told_apart, write_pairs
 from captioning.report.power import power_sentence
 from captioning.report.published import Published, published_rows
 from captioning.report.runs import Run
-from captioning.report.systems import System, compare_runs, compared_scores
+from captioning.report.systems import System
 from captioning.report.tables import TEST_IMAGES, markdown, score_names
 
 
 @dataclass
-class Section:
-    """What a report has on one data set."""
+class Section(Table):
+    """What a report has on one data set; curves once they are saved."""
 
-    table: Table  # with curves once they are saved
     text: str  # of `table.md`
     figures: dict[str, Figure]  # by the names of their files
     left_out: list[str]  # lines on what could not be compared
 
     @property
     def runs(self) -> list[Run]:
-        return [run for system in self.table.systems for run in system.runs]
+        return [run for system in self.systems for run in system.runs]
 
     @classmethod
     def build(
@@ -66,19 +71,24 @@ class Section:
             figures["pairs"] = matrix(systems, compared, scores[0])
         if config.power:
             parts.append(power_sentence(systems, config.power))
-        table = Table(title, systems, published, compared, scores, alike)
-        left_out.extend(_without_a_score(systems))
-        return cls(table, "".join(parts), figures, left_out)
+        for name in score_names(systems, MAIN):
+            left_out += [
+                f"{name} of {run.folder}: it has none; means are of the other runs"
+                for system in systems
+                for run in system.runs
+                if name not in run.scores and system.score(name)
+            ]
+        table = title, systems, published, compared, scores, alike, b""
+        return cls(*table, "".join(parts), figures, left_out)
 
     def write(self, output: Path, suffix: str) -> list[Path]:
         """Write the figures and the pairs into a folder; return the pictures."""
-        if self.table.scores:
-            pairs = output / f"pairs{suffix}.csv"
-            write_pairs(pairs, self.table.systems, self.table.compared)
+        if self.scores:
+            write_pairs(output / f"pairs{suffix}.csv", self.systems, self.compared)
         pictures = [output / f"{name}{suffix}.png" for name in self.figures]
         for path, figure in zip(pictures, self.figures.values(), strict=True):
             save(figure, path)
-        self.table.curves = as_svg(self.figures["curves"])
+        self.curves = as_svg(self.figures["curves"])
         return pictures
 
 
@@ -101,12 +111,3 @@ def _published(runs: Sequence[Run], chosen: str | None) -> tuple[list[Published]
         if size != images
     ]
     return published_rows(fitting, {run.model for run in runs}), hints
-
-
-def _without_a_score(systems: Sequence[System]) -> Iterator[str]:
-    """A line for each run that lacks a main score which others of its system have."""
-    for name in score_names(systems, MAIN):
-        for system in systems:
-            for run in system.runs:
-                if name not in run.scores and system.score(name):
-                    yield f"{name} of {run.folder}: it has none; means are of the other runs"

@@ -1,20 +1,15 @@
-"""Systems (runs that differ in their seeds alone) and their pairwise comparisons."""
+"""Systems: runs that differ in their seeds alone, with labels that tell them apart."""
 
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, combinations, zip_longest
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 
-from captioning.data.readers.captions import CaptionRecord
-from captioning.data.readers.parsing import ImageId
-from captioning.errors import CaptioningError, quoted
-from captioning.metrics import SCORES, Scorer
-from captioning.metrics.statistics import Statistics
+from captioning.errors import quoted
 from captioning.metrics.table import HEADLINE
-from captioning.report.comparison import Compared, compare_systems, correct, with_means
-from captioning.report.runs import Run, in_pairs
+from captioning.report.runs import Run
 from captioning.runs.settings import is_in
 
 FEW = 3  # settings that a label has room for
@@ -87,34 +82,6 @@ class System:
         return points
 
 
-@dataclass
-class Test:
-    """Images with references in a language, and the systems that were tested on them."""
-
-    references: dict[ImageId, list[str]]
-    scorer: Scorer | None
-    systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
-    groups: list[str] = field(default_factory=list)  # of the images, if a system has them
-    pairs: dict[int, Sequence[object]] = field(default_factory=dict)  # see `in_pairs`
-
-    def add(
-        self, index: int, runs: Sequence[Mapping[ImageId, CaptionRecord]], pairs: Sequence[object]
-    ) -> None:
-        """Compute the metrics again for the runs of a system, beside the means that they have."""
-        ordered = [[run[image] for image in self.references] for run in runs]
-        groups = [record.group for record in ordered[0]]
-        if any(groups):
-            self.groups = groups
-        means = [score.name for score in SCORES.values() if score.mean]
-        scored = with_means([self.score(records) for records in ordered], ordered, means)
-        if scored[0]:
-            self.systems[index], self.pairs[index] = scored, pairs
-
-    def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
-        captions = dict(enumerate(record.captions for record in records))
-        return self.scorer.score(captions).statistics if self.scorer else ()
-
-
 def mean(values: Iterable[float | None]) -> Value | None:
     """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -160,7 +127,8 @@ def group(runs: Iterable[Run]) -> list[System]:
         members = list(variants.values())
         name = members[0][0].recorded.get("model.title") or model
         settings = [variant[0].settings for variant in members]
-        labels = Labels([_choices(variant) for variant in members], settings, shared, usual)
+        chosen = [dict(chain(*(run.choices.items() for run in variant))) for variant in members]
+        labels = Labels(chosen, settings, shared, usual)
         for shown, variant in zip(labels.texts(), members, strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             parts = dict.fromkeys(run.provenance.part for run in variant if run.provenance.part)
@@ -169,15 +137,12 @@ def group(runs: Iterable[Run]) -> list[System]:
             # so long that it was cut
             same = sum(system.full_label.partition(" #")[0] == label for system in systems)
             systems.append(System(f"{label} #{same + 1}" if same else label, tuple(variant)))
-    return sorted(systems, key=_rank)
 
+    def rank(system: System) -> tuple[bool, float]:
+        score = system.score(HEADLINE)
+        return not system.fully_tested, math.inf if score is None else -score.mean
 
-def _choices(runs: Sequence[Run]) -> dict[str, str]:
-    """The choices of all runs of a system."""
-    choices: dict[str, str] = {}
-    for run in runs:
-        choices |= run.choices
-    return choices
+    return sorted(systems, key=rank)
 
 
 def shared_choices(runs: Sequence[Run]) -> dict[str, str]:
@@ -275,69 +240,3 @@ class Labels:
 
             chosen.append(max(keys, key=rank))
         return chosen
-
-
-def _rank(system: System) -> tuple[bool, float]:
-    score = system.score(HEADLINE)
-    return not system.fully_tested, math.inf if score is None else -score.mean
-
-
-def compare_runs(
-    systems: Sequence[System],
-    metrics: Sequence[str],
-    modules: Sequence[str] = (),
-    paired: str | None = None,
-) -> tuple[Compared, list[str]]:
-    """Compare all pairs of systems; return a line for each that could not be compared.
-
-    Systems are compared whose `captions.jsonl` hold the same images with the same references, in
-    whatever order. The `metrics` are computed again; beside them stand the means of image scores
-    that `captions.jsonl` has. Functions of the user that split captions are in `modules`. Runs with
-    equal values of the setting `paired` belong together, see `contrast`.
-    """
-    tests: dict[object, Test] = {}
-    left_out = []
-    for index, system in enumerate(systems):
-        try:
-            ordered, shared = in_pairs(system.runs, paired)
-            runs = [{record.image_id: record for record in run.captions} for run in ordered]
-            language = system.runs[0].spoken(modules)
-            key = language, _tested(runs)
-            if key not in tests:
-                references = {image: record.references for image, record in runs[0].items()}
-                texts = list(references.values())
-                scorer = Scorer(texts, metrics, language=language) if metrics else None
-                tests[key] = Test(references, scorer)
-            tests[key].add(index, runs, shared)
-        except CaptioningError as error:
-            left_out.append(f"{system.full_label}: {error}")
-    compared: Compared = {}
-    for test in tests.values():
-        compared |= compare_systems(test.systems, groups=test.groups, pairs=test.pairs)
-    indices = sorted(index for test in tests.values() for index in test.systems)
-    for one, other in combinations(indices, 2):
-        if (one, other) not in compared:
-            names = f"{systems[one].full_label} - {systems[other].full_label}"
-            left_out.append(f"{names}: they were tested on different images or references")
-    correct(compared)
-    return dict(sorted(compared.items())), left_out if metrics else []
-
-
-def _tested(runs: Sequence[Mapping[ImageId, CaptionRecord]]) -> object:
-    """The images of a system's test with their references, in whatever order they are."""
-    every = {
-        frozenset((image, *record.references) for image, record in run.items()) for run in runs
-    }
-    if len(every) > 1 or len(runs[0]) < 2:
-        raise CaptioningError(
-            "its runs were tested on different images or references, or on less than two"
-        )
-    return every.pop()
-
-
-def compared_scores(systems: Sequence[System], compared: Compared) -> list[str]:
-    """The scores by which all pairs were compared, the monitored one first, then `HEADLINE`."""
-    monitor = systems[0].runs[0].recorded.get("callbacks.checkpoint.monitor")
-    rows = list(compared.values())
-    names = [name for name in chain(*rows[:1]) if all(name in row for row in rows)]
-    return sorted(names, key=lambda name: (f"val/{name}" != monitor, name != HEADLINE))

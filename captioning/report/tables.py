@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ Best = Mapping[str, Sequence[System]]
 """The systems with the best printed value of each score."""
 
 
-def format_value(name: str, value: Value | None) -> str:
+def format_value(value: Value | None, name: str) -> str:
     """A number with its deviation; a cost without decimals."""
     if value is None:
         return ""
@@ -158,7 +158,7 @@ def _cost_table(systems: Sequence[System], cider: float | None) -> str:
     rows = []
     for system in systems:
         spent = costs(system, cider)
-        texts = [format_value(name, value) or "-" for name, value in spent.items()]
+        texts = [format_value(value, name) or "-" for name, value in spent.items()]
         rows.append([system.full_label, *texts, "; ".join(system.devices)])
     return markdown_table(["system", *spent, "device"], rows)
 
@@ -167,7 +167,7 @@ def _cells(system: System, names: Sequence[str], best: Best) -> list[str]:
     """The scores of a system as text, the best ones bold."""
     cells = []
     for name in names:
-        text = format_value(name, system.score(name))
+        text = format_value(system.score(name), name)
         cells.append(f"**{text}**" if system in best.get(name, ()) else text)
     return cells
 
@@ -176,21 +176,20 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
     """Format as many headline scores, the last first, as `columns` have room for."""
     names = score_names(systems, MAIN, OTHER)
     names = [name for name in names if name in HEADLINES or name not in SCORES]
+    width = columns // 2
+    half = (width - len("...")) // 2
     while True:
         rows = []
         for system in systems:
-            row = [_without_middle(system.label, columns // 2), str(len(system.runs))]
-            rows.append(row + [format_value(name, system.score(name)) for name in names])
+            label = system.label
+            if len(label) > width:  # systems often differ at the end of their labels
+                label = f"{label[:half]}...{label[-half:]}"
+            scores = [format_value(system.score(name), name) for name in names]
+            rows.append([label, str(len(system.runs)), *scores])
         table = markdown_table(["system", "runs", *names], rows)
         if not names or table.index("\n") <= columns:
             return table
         del names[0]
-
-
-def _without_middle(label: str, width: int) -> str:
-    """A label of at most `width` characters: systems often differ at its end."""
-    half = (width - len("...")) // 2
-    return label if len(label) <= width else f"{label[:half]}...{label[-half:]}"
 
 
 def signature_lines(systems: Sequence[System]) -> list[str]:
@@ -206,22 +205,20 @@ def signature_lines(systems: Sequence[System]) -> list[str]:
     ]
 
 
-def write_csv(
-    path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
-) -> None:
+def write_csv(path: Path, tables: Mapping[str, Sequence[System]], cider: float | None) -> None:
     """Write the rows of `table_rows`, of which there is at least one."""
-    rows = table_rows(titles, cider)
+    rows = table_rows(tables, cider)
     write_rows(path, rows[0], rows)
 
 
 def table_rows(
-    titles: Sequence[tuple[str, Sequence[System]]], cider: float | None
+    tables: Mapping[str, Sequence[System]], cider: float | None
 ) -> list[dict[str, Any]]:
     """A row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
-    every = [system for _, systems in titles for system in systems]
+    every = [*chain(*tables.values())]
     others = score_names(every, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
     rows = []
-    for title, systems in titles:
+    for title, systems in tables.items():
         for system in systems:
             row: dict[str, Any] = {
                 "data": title,
@@ -245,9 +242,7 @@ def best_scores(systems: Sequence[System]) -> Best:
     whole = [system for system in systems if system.fully_tested]
     for name, score in SCORES.items():
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
-        if len(means) < 2:
-            continue
-        if score.best is not None:
+        if len(means) > 1 and score.best is not None:
             choose = max if score.best == "max" else min
             most = score.printed(choose(mean for _, mean in means))
             best[name] = [system for system, mean in means if score.printed(mean) == most]
@@ -267,7 +262,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     if value and leader.fully_tested and len(systems) > 1:
         name = leader.label if short else leader.full_label
         heading = score_called(HEADLINE).heading
-        sentences.append(f"Best {heading}: {name}, {format_value(HEADLINE, value)}")
+        sentences.append(f"Best {heading}: {name}, {format_value(value, HEADLINE)}")
     return [*sentences, *of_all(systems), *collapsed(systems)]
 
 

@@ -30,8 +30,8 @@ import numpy as np
 
 from captioning.metrics.contrasts import Difference, Measured, contrast, holm, measure
 from captioning.metrics.scorer import Scorer
+from captioning.report.comparison import Test
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import Test
 
 SCORE = "CIDEr"
 SAMPLES = 10_000

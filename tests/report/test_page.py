@@ -28,9 +28,9 @@ from written import (
 from captioning.data.readers.captions import CaptionRecord
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
-from captioning.report.gallery import ImageEntry, lay_photographs, noun_boxes, read_photograph
+from captioning.report.comparison import compare_runs
+from captioning.report.gallery import ImageEntry, lay_images, noun_boxes, read_image
 from captioning.report.page import reproducing_command, table_of
-from captioning.report.systems import compare_runs
 
 STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U0001f600"]
 
@@ -119,9 +119,9 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs, tmp_path):
     assert None not in others
     (elsewhere / "text.png").write_text("no picture")
     for name in ("absent.png", "text.png", "a\0b", ""):
-        assert read_photograph([elsewhere / name], 64) == (b"", None)
+        assert read_image([elsewhere / name], 64) == (b"", None)
     Image.fromarray(np.array([[0, 2048, 4095]], dtype=np.uint16)).save(elsewhere / "deep.png")
-    shown, _ = read_photograph([elsewhere / "deep.png"], 64)
+    shown, _ = read_image([elsewhere / "deep.png"], 64)
     with Image.open(io.BytesIO(shown)) as picture:
         assert np.asarray(picture)[0, :, 0] == pytest.approx([0, 127, 255], abs=9)
 
@@ -136,7 +136,7 @@ def test_the_images_of_an_example_are_side_by_side_as_squares(tmp_path):
         ImageEntry(i, ["a"], {i > 4: CaptionRecord(image_id=i, caption="a", photograph=name)})
         for i, name in enumerate(names)
     ]
-    lay_photographs(images, [settings, padded], "auto", 60)
+    lay_images(images, [settings, padded], "auto", 60)
     assert [image.size for image in images] == [(60, 30)] * 3 + [None] * 2 + [(60, 30)]
     red, blue, lime, black = (250, 0, 0), (0, 0, 250), (0, 250, 0), (0, 0, 0)
     for image, expected in zip(

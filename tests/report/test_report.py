@@ -17,8 +17,13 @@ from written import HARD, SOFT, section_of, systems_of, tables_of, write_run
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
 from captioning.metrics.table import SCORES as SCORES_OF_ALL
 from captioning.report.__main__ import main
-from captioning.report.comparison import correct
-from captioning.report.pairs import difference_tables, interval_content, not_told_apart, write_pairs
+from captioning.report.comparison import (
+    correct,
+    difference_tables,
+    interval_content,
+    not_told_apart,
+    write_pairs,
+)
 from captioning.report.runs import find_runs
 from captioning.report.summary import print_summary
 from captioning.report.systems import newest
@@ -263,7 +268,7 @@ def test_runs_that_share_something_are_pairs(elsewhere, refused):
     for paired in (None, "seed"):
         section = section_of(elsewhere / "runs", metrics=["BLEU"], paired=paired)
         assert ("runs in pairs" in section.text) == bool(paired)
-        (by_score,) = section.table.compared.values()
+        (by_score,) = section.compared.values()
         widths.append(by_score["CIDEr"].high - by_score["CIDEr"].low)
     assert widths[1] < widths[0] / 5
     assert "paired=sead" in refused(main, "paired=sead")

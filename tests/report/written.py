@@ -11,13 +11,13 @@ from json_files import write_json
 from pictures import plain
 
 from captioning.config.registry import CONF
+from captioning.report.comparison import compare_runs, compared_scores, not_told_apart
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_report
-from captioning.report.pairs import not_told_apart
 from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
 from captioning.report.section import Section
-from captioning.report.systems import compare_runs, compared_scores, group, newest
+from captioning.report.systems import group, newest
 from captioning.report.tables import TEST_IMAGES
 from captioning.runs.evaluation.attention_file import AttentionRecord, write
 from captioning.runs.settings import FORMAT

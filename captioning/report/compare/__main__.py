@@ -24,7 +24,7 @@ from captioning.metrics.contrasts import ALPHA, IMAGES_ONLY, Difference
 from captioning.metrics.table import MetricName, unsupported_metrics
 from captioning.metrics.wording import commonest_caption, disagreements, wording
 from captioning.report.compare.pair import Pair
-from captioning.report.pairs import comparison_cells, interval_content
+from captioning.report.comparison import comparison_cells, interval_content
 from captioning.runs.provenance import file_record
 from captioning.runs.settings import is_in
 

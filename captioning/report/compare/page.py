@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from captioning.report.compare.pair import Pair
-from captioning.report.gallery import Gallery, ImageEntry, address, lay_photographs
+from captioning.report.comparison import comparison_cells
+from captioning.report.gallery import Gallery, ImageEntry, address, lay_images
 from captioning.report.page import SCRIPTS, write_page
-from captioning.report.pairs import comparison_cells
 
 DIGITS = 6  # of scores: what is ranked is hardly rounded
 
@@ -26,7 +26,7 @@ def write_comparison(
         for (image, references), ours, theirs in pairs
     ]
     recorded = [side.recorded for side in pair.sides]
-    _, left_out = lay_photographs(images, recorded, config.images, config.page.image_size)
+    _, left_out = lay_images(images, recorded, config.images, config.page.image_size)
     address(images, output / "photographs", config.page.embed_mb)
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
@@ -34,7 +34,15 @@ def write_comparison(
             if " ".join(words) != answer["caption"]:
                 answer["words"] = words  # as they are counted
     content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
-    content["data"]["terms"] = [_term_rows(record[title]) for title in terms]
+    # both counts of a term, and the ends of the interval
+    content["data"]["terms"] = [
+        [
+            [term, *(round(row[key]) for key in ("ours", "theirs"))]
+            + [round(row[end], 2) for end in ("low", "high")]
+            for term, row in record[title].items()
+        ]
+        for title in terms
+    ]
 
     styles, scripts = ["page.css", "compare.css"], [*SCRIPTS[:-1], "compare.js"]
     write_page(
@@ -55,17 +63,3 @@ def write_comparison(
         n=1,
     )
     return left_out
-
-
-def _term_rows(rows: Mapping[str, Mapping[str, float]]) -> list[list[object]]:
-    """Terms as the script reads them: both counts, and the ends of the interval."""
-    return [
-        [
-            term,
-            round(row["ours"]),
-            round(row["theirs"]),
-            round(row["low"], 2),
-            round(row["high"], 2),
-        ]
-        for term, row in rows.items()
-    ]

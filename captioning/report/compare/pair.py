@@ -23,15 +23,15 @@ from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
-from captioning.metrics.contrasts import Difference, Measured, corrected, measure
+from captioning.metrics.contrasts import Difference, Measured, compare, corrected, measure
 from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
-from captioning.report.comparison import compare_systems, with_means
+from captioning.report.comparison import with_means
 from captioning.report.runs import Provenance, TestRecord, find_runs, read_record
 from captioning.report.systems import group, newest
 from captioning.runs.evaluation.captions import FILE, RECORDED, add_scores, captions_file
-from captioning.runs.folders.choices import result_settings
+from captioning.runs.folders.record import completed_settings
 from captioning.runs.settings import differing, each_setting, read_settings
 
 LENGTH = "length"
@@ -95,7 +95,10 @@ class Pair:
         keys = "language", "tokens"
         chosen = {key: getattr(config, key) or first.recorded.get(f"data.{key}") for key in keys}
         self.language = Language.of(chosen, config.modules)
-        self._add_recorded_scores()
+        for side in self.sides:
+            if side.scored.provenance.references:  # a record leaves out scores of single captions
+                cache, records = given_path(config.cache), list(side.records.values())
+                add_scores(records, side.scored.scores, self.language, cache)
         if first.label == second.label:
             for side in self.sides:
                 side.label = one_line(str(side.file))
@@ -113,14 +116,6 @@ class Pair:
         self.names: list[str] = []  # scores that single captions of both sides have
         self.signatures: dict[str, str] = {}
 
-    def _add_recorded_scores(self) -> None:
-        """Compute what recorded experiments leave out, the scores of their single captions."""
-        cache = given_path(self.config.cache)
-        for side in self.sides:
-            if side.scored.provenance.references:
-                records = list(side.records.values())
-                add_scores(records, side.scored.scores, self.language, cache)
-
     def _known_references(self) -> dict[ImageId, list[str]]:
         """The references of the images, at least one of each where metrics score them."""
         file = self.config.references
@@ -136,14 +131,18 @@ class Pair:
 
     @property
     def differing_settings(self) -> dict[str, tuple[str, str]]:
-        """The settings in which two runs differ, by both values as text; an absent one is null."""
+        """The settings in which two runs differ, by both values as text.
+
+        One that a run was recorded without has its default, or is null.
+        """
         if not all(side.config for side in self.sides):
             return {}
-        one, other = (
-            {key: quoted(value) for key, value in result_settings(side.config).items()}
-            for side in self.sides
-        )
-        return differing(one, other, quoted(None))
+        texts = []
+        for side, other in zip(self.sides, self.sides[::-1], strict=True):
+            settings = completed_settings(side.config, other.recorded, self.config.modules)
+            texts.append({key: quoted(value) for key, value in settings.items()})
+        ours, theirs = texts
+        return differing(ours, theirs, quoted(None))
 
     def _references(self, file: str) -> dict[ImageId, list[str]]:
         """Those of a file, which may also name the photographs."""
@@ -156,11 +155,8 @@ class Pair:
                 if image is not None:
                     record.photograph = record.photograph or image.photograph
                     record.group = image.group or record.group
-        return {
-            image: record.references
-            for image, record in known.items()
-            if any(image in side.records for side in self.sides)
-        }
+        named = {*chain(*(side.records for side in self.sides))}
+        return {image: known[image].references for image in known if image in named}
 
     def _own_references(self) -> dict[ImageId, list[str]]:
         """Those of the files of captions, which must be the same."""
@@ -190,27 +186,28 @@ class Pair:
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held]
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
-        scorer = self._scorer(metrics) if metrics else None
-        computed = self._score(scorer) if scorer else [[], []]
+        scorer, computed = None, list[list[Statistics]]([[], []])
+        if metrics:
+            scorer = self._scorer(metrics)
+            computed = self._score(scorer)
         ours, theirs = (set(chain(*(r.scores for r in records))) for records in self.records)
         self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
         means = [name for name in self.names if self._is_mean(name)]
-        systems = {
-            index: with_means([computed[index]], [records], means)
-            for index, records in enumerate(self.records)
-        }
-        return corrected(compare_systems(systems, self._lenders(scorer), self.groups)[0, 1])
+        systems = []
+        for statistics, records in zip(computed, self.records, strict=True):
+            systems.append(measure(with_means([statistics], [records], means), self.groups))
+        one, other = systems
+        return corrected(compare(one, other, systems + self._lenders(scorer)))
 
     def _keep_comparable_scores(self) -> None:
         """Leave records the scores that both files have computed alike, and the lengths."""
         one, other = self.sides
         ours, theirs = (side.scored.provenance.signatures for side in self.sides)
-        alike = one.references == other.references
-        for metric, signature in ours.items():
-            if theirs.get(metric, signature) != signature:
-                alike = False
+        alike = one.references == other.references and all(
+            theirs.get(metric, signature) == signature for metric, signature in ours.items()
+        )
         self.signatures = dict(ours) if alike else {}
         for records, words in zip(self.records, self.words, strict=True):
             for record, split in zip(records, words, strict=True):
