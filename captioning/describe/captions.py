@@ -51,7 +51,7 @@ def describe_captions(
     Photographs are named relative to the folder `root`.
     """
     every = [example for examples in splits.values() for example in examples]
-    images = Counter(chain.from_iterable({*reference_words([example])} for example in every))
+    images = Counter(chain.from_iterable(dict.fromkeys(reference_words([e])) for e in every))
     training = list(reference_words(splits["train"]))
     counts = _Counts(vocabulary, max_words, images, {*training})
     numbers = {
