@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,18 @@ def test_files_and_extras_of_the_first_page_exist():
 
 def test_every_architecture_is_counted_and_listed():
     names = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
-    assert f"{len(names)} published architectures" in FIRST
+    page = (PACKAGE / "models" / "README.md").read_text()
+    (counted,) = re.findall(r"## What is counted\n(.*?)\n## ", page, re.S)
+    kinds = []
+    for number, systems in re.findall(r"^\| (\d+) \| .* \| (.*) \|$", counted, re.M):
+        kinds.append(re.findall(r"`(\w+)`", systems))
+        assert len(kinds[-1]) == int(number)
+    assert sorted(chain.from_iterable(kinds)) == sorted(names)
+    of_images = len(names) - len(kinds[-1])
+    project = (ROOT / "pyproject.toml").read_text()
+    for text in (FIRST, project):
+        assert f": {of_images} architectures," in text
+    assert f"the {of_images} for images" in counted
     choices = (ROOT / "conf" / "choices.md").read_text()
     assert {name for name in names if f"`{name}`" not in choices} == set()
     for part, count in re.findall(r"`model/(\w+)` \((\d+)\)", choices):

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from json_files import read_json
 
+from captioning.metrics.hallucination import mentions
+
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
 OTHERS = [  # with scores of records
@@ -244,3 +246,14 @@ def test_claims_on_the_second_set_are_those_of_its_page():
     found = [cell.partition(":")[0] for cell in cells if cell]
     assert len(found) == 4
     assert known.issuperset(found)
+
+
+def test_people_who_are_not_there_are_counted_in_the_file():
+    with (EXPERIMENTS / "captioner" / "coco.csv").open(newline="") as text:
+        captions = list(csv.DictReader(text))
+    absent = [row for row in captions if row["in references"] == "no"]
+    invented = [row for row in absent if row["in caption"] == "yes"]
+    assert all(("person" in mentions(row["caption"])) == (row in invented) for row in absent)
+    count = f"{len(invented)} of {len(absent)}"
+    for page in ("README.md", "captioning/pretrained/README.md"):
+        assert count in (EXPERIMENTS.parent / page).read_text()
