@@ -9,7 +9,7 @@ STAGES ?= right,fast,size
 OUTPUT ?= gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test pytest soak lint docs benchmark gpu wheels clean
+.PHONY: help cpu install demo test pytest soak lint docs benchmark gpu wheels clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -19,6 +19,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
+
+cpu:  ## PyTorch for CPUs into .venv, before install takes that for GPUs
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(VENV) --torch-backend=cpu $(CONSTRAINTS) torch torchvision
 
 install: $(VENV)/installed  ## install into .venv
 
