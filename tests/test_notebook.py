@@ -98,7 +98,9 @@ def test_seeds_are_a_row_of_a_table(both):
     assert row["runs"] == 2
     assert row["BLEU-1"] == pytest.approx(statistics.fmean(values))
     assert row["BLEU-1 deviation"] == pytest.approx(statistics.stdev(values))
-    assert f"{statistics.fmean(values):.1f}" in both._repr_html_()
+    shown = both._repr_html_()
+    assert f"{statistics.fmean(values):.1f}" in shown
+    assert shown.count("<img") == len(both[0].captions)
 
 
 def test_the_same_call_again_returns_the_finished_run(both, capsys):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from captioning.data.readers.captions import CaptionRecord
 from captioning.metrics.metric import MAIN
 from captioning.metrics.table import HEADLINES
-from captioning.report.gallery import ImageEntry, data_uri, lay_photographs
+from captioning.report.gallery import ImageEntry, data_uri, lay_images
 from captioning.report.runs import find_runs, read_record
 from captioning.report.systems import System, group
 from captioning.report.tables import format_value, score_names, table_rows
@@ -63,7 +63,7 @@ class Tested:
         lines = self.captions[:SHOWN]
         images = [ImageEntry(line.image_id, line.references, {0: line}) for line in lines]
         recorded = dict(each_setting(read_settings(self.folder / "config.yaml")))
-        lay_photographs(images, [recorded], "auto", PIXELS)
+        lay_images(images, [recorded], "auto", PIXELS)
         return [
             _picture("image/jpeg", image.jpeg, line.caption)
             for image, line in zip(images, lines, strict=True)
@@ -119,7 +119,7 @@ class TrainedRuns(list[Trained]):
         names = score_names(systems, MAIN)
         rows = [
             [system.label, system.label_with_seeds]
-            + [format_value(name, system.score(name)) for name in names]
+            + [format_value(system.score(name), name) for name in names]
             for system in systems
         ]
         table = _html_table(["system", "runs", *names], rows)
