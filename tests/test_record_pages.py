@@ -30,7 +30,7 @@ BARE = " (no brevity penalty)"
 NOT_KEPT = {
     "captioner": 1,
     "clips_flickr8k": 2,
-    "fine_tuning_flickr8k": 17,
+    "fine_tuning_flickr8k": 16,
     "flickr8k": 20,
     "languages_flickr8k": 7,
     "self_critical_flickr8k": 2,
