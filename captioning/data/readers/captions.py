@@ -11,7 +11,7 @@ Data Collection and Evaluation Server", 2015.
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated
 
 from annotated_types import MinLen
@@ -212,7 +212,7 @@ def _shared_key(
     keys = [
         lambda image_id, file: image_id,
         lambda image_id, file: file,
-        lambda image_id, file: Path(file).name,
+        lambda image_id, file: PureWindowsPath(file).name,  # which reads slashes too
         lambda image_id, file: by_number.get(str(image_id).lstrip("0"), image_id),
         lambda image_id, file: by_number.get("".join(NUMBER.findall(file)).lstrip("0"), image_id),
     ]

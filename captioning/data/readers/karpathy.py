@@ -25,7 +25,9 @@ from captioning.data.readers.reading import (
     SourceFile,
     Split,
     check_splits,
+    complete,
     make_example,
+    split_called,
 )
 from captioning.errors import CaptioningError, quoted
 
@@ -84,20 +86,24 @@ class KarpathyReader:
     folders: Annotated[Sequence[Folder], MinLen(1)] = ("",)
 
     def __call__(self) -> ReadSplits:
-        """Read `train`, `val` and `test`, in the file's order."""
+        """Read `train`, `val` and `test`, in the file's order; without splits all are `train`, of
+        which the others are shares, see `complete`.
+        """
         splits: ReadSplits = {split: [] for split in SPLITS}
         images = self._images()
+        named = any(image.split for image in images)
         with at(self.annotations):
             for position, image in enumerate(images):
                 with or_skip():
-                    if image.split not in (*SPLITS, "restval"):
+                    split = split_called(image.split) if named else "train"
+                    if split is None:
                         raise CaptioningError(
                             f"images[{position}].split={quoted(image.split)}: must be train, val, "
                             "test or restval"
                         )
-                    if split := self.restval if image.split == "restval" else image.split:
+                    if split := self.restval if image.split == "restval" else split:
                         splits[split].append(image.example(self.root, self.folders))
-        return check_splits(splits, self.annotations)
+        return check_splits(complete(splits, self.annotations), self.annotations)
 
     def image_paths(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""

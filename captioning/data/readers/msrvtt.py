@@ -7,10 +7,12 @@ Source: Xu et al., "MSR-VTT: A Large Video Description Dataset for Bridging Vide
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from captioning.config.types import UserPath, validated_class
-from captioning.data.example import SPLITS
+from captioning.data.example import SPLITS, Split
 from captioning.data.readers.ids import captions_by_image
 from captioning.data.readers.parsing import Text, at, or_skip, read_json
 from captioning.data.readers.reading import (
@@ -20,16 +22,16 @@ from captioning.data.readers.reading import (
     SourceFile,
     check_splits,
     make_example,
+    split_called,
 )
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
-OURS = {"train": "train", "validate": "val", "test": "test"}
 
 
 @dataclass
 class _Video:
     video_id: FileName
-    split: Literal["train", "validate", "test"]
+    split: Annotated[Split, BeforeValidator(split_called)]
 
 
 @dataclass(slots=True)
@@ -73,5 +75,5 @@ class MsrVttReader:
                     with or_skip():
                         key = video.video_id
                         example = make_example(key, (self.root / key,), texts[key])
-                        splits[OURS[video.split]].append(example)
+                        splits[video.split].append(example)
         return check_splits(splits, *self.annotations)

@@ -12,7 +12,7 @@ A reader is a class whose objects are called without arguments and return the sp
 """
 
 import gc
-import os
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,11 +37,13 @@ from captioning.files import JOIN, MAX_CHARACTERS
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 def _below(name: str) -> str:
-    if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):  # noqa: PTH117, because paths are slower
+    if "\0" in name or ".." in re.split(r"[/\\]", name):
         raise ValueError("must be a path below the folder of photographs")
-    return name
+    return name.lstrip("/")  # of another machine or of this one: the file is looked for below
 
 
 @contextmanager
@@ -89,11 +91,13 @@ with one image id (or file name, if photographs have no ids) per line; None: no 
 OTHER_NAMES = {
     "train": ["training", "restval"],  # as Karpathy calls what joins training
     "val": ["validation", "valid", "validate", "dev"],
-    "test": [],
+    "test": ["testing"],
 }
-"""What files and sets call a split besides its name."""
+"""What files and sets call a split besides its name, in any case."""
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 """The parts of images that no file divides."""
+WITHOUT_VAL: Mapping[str, Part] = {"train": (0, 0.9), "val": (0.9, 1)}
+"""The parts of training images, where a file has those of the test as well, and no others."""
 
 
 @dataclass(slots=True)
@@ -168,6 +172,29 @@ def choose_examples(
     return examples
 
 
+def split_called(name: object) -> str | None:
+    """The split that a file or a set calls by this name; see `OTHER_NAMES`."""
+    called = str(name).strip().lower()
+    names = ((split, (split, *OTHER_NAMES[split])) for split in SPLITS)
+    return next((split for split, own in names if called in own), None)
+
+
+def complete(splits: ReadSplits, source: Path) -> ReadSplits:
+    """The splits of a file, with shares of train in place of val, or of val and test, if it has no
+    images for these.
+    """
+    if splits["val"] or not splits["train"]:
+        return splits
+    train, shares = splits["train"], WITHOUT_VAL if splits["test"] else SHARES
+    ids = [example.image_id for example in train]
+    parts = {split: {*choose(part, ids, source)} for split, part in shares.items()}
+    log.info("%s has no images for val: %s are shares of train", source, ", ".join(shares))
+    return splits | {
+        split: [example for example in train if example.image_id in chosen]
+        for split, chosen in parts.items()
+    }
+
+
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
     """Choose the images of the file `source` that belong to a split.
 
@@ -183,7 +210,7 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
         members = set(order[start:end])
         return [image for image in images if image in members]
     known = {str(image): image for image in images}
-    lines = {location: line.strip() for location, line in read_lines(part)}
+    lines = {location: line.strip().lstrip("/") for location, line in read_lines(part)}
     matched, chosen = match_names(lines.values(), known), []
     for location, name in lines.items():
         with or_skip():
@@ -218,7 +245,8 @@ def run_reader(
                 told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
                 skipped[:] = dict(zip(told, skipped, strict=True)).values()
             if images:
-                splits = on_disk(splits, skipped)
+                root = "root" if hasattr(reader, "root") else "splits.train.root"
+                splits = on_disk(splits, skipped, f"data.reader.{root}")
             if language != ENGLISH_WORDS:
                 splits = {name: _in_words(examples, language) for name, examples in splits.items()}
             _check_needed(splits)

@@ -40,7 +40,6 @@ from captioning.data.readers.parsing import (
     read_lines,
 )
 from captioning.data.readers.reading import (
-    OTHER_NAMES,
     SHARES,
     Entry,
     FailFastList,
@@ -50,7 +49,9 @@ from captioning.data.readers.reading import (
     ReadSplits,
     check_splits,
     choose_examples,
+    complete,
     existing,
+    split_called,
 )
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, open_bounded
@@ -59,7 +60,7 @@ TOKEN = re.compile(r"(.+?)(?:#(?:en|zh)[a-z]?)?#\d+\t(.*)")
 IMAGE = (
     "image, image_name, file_name, filename, path, image_id, filepath, file_path, image_path, id"
 )
-CAPTION = "caption, captions, comment, text, raw, sentences, txt, title"
+CAPTION = "caption, captions, comment, text, raw, sentences, txt, title, caption_predicted"
 SEPARATORS = ",\t|;"
 LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
@@ -68,10 +69,12 @@ PlacedRows = Iterator[tuple[str, Mapping[str, Any]]]
 Columns = Callable[[tuple[str, ...]], tuple[str | None, list[str], str]]
 """Finds the columns of images, of captions and of splits among names (`find_columns`)."""
 EXAMPLE = (
-    f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}; "
-    "others are named by data.reader.images=[COLUMN] and "
-    "data.reader.caption_columns=[COLUMN]), and a caption with a comma must be quoted: "
-    '1.jpg,"a dog, running"'
+    f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}), "
+    'and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
+)
+SETTINGS = (
+    f"{EXAMPLE}; columns of other names are data.reader.images=[COLUMN] and "
+    "data.reader.caption_columns=[COLUMN]"
 )
 
 log = logging.getLogger(__name__)
@@ -125,20 +128,19 @@ class TableReader:
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
-        rows = _read(table, self.images, self.caption_columns)
+        rows = _read(table, SETTINGS, self.images, self.caption_columns)
         entries = _by_image(rows, self.root)
         lists = [part for part in self.splits.values() if isinstance(part, Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
         unlisted = not shared and not any(map(Path.is_file, lists))
-        column = {row.image: str(row.split).strip().lower() for row in rows if row.split}
+        column = {row.image: split_called(row.split) for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
             part, chosen = self.splits[name], entries
             if unlisted and part is not None:
                 part = (0, 1) if column else SHARES[name]
-                names = (name, *OTHER_NAMES[name])
                 if column:
-                    chosen = {key: entries[key] for key, split in column.items() if split in names}
+                    chosen = {key: entries[key] for key, split in column.items() if split == name}
             elif isinstance(part, Path) and name not in options().needed:
                 part = part if part.is_file() else None
             splits[name] = choose_examples(part, chosen, table)
@@ -147,12 +149,14 @@ class TableReader:
             how = "its column split" if column else shares
             absent = ", ".join(path.name for path in lists)
             log.info("%s has no %s beside it: splits by %s", table, absent, how)
+            if column and None not in self.splits.values():
+                splits = complete(splits, table)
         return check_splits(splits, table)
 
 
 def table_entries(path: Path) -> dict[str, Entry]:
     """The captions of each image, in the table's order, and its group."""
-    return _by_image(_read(path), Path())
+    return _by_image(_read(path, EXAMPLE), Path())
 
 
 def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
@@ -167,19 +171,22 @@ def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
     return entries
 
 
-def _read(path: Path, images: Sequence[str] = (), captions: Sequence[str] = ()) -> list[_Row]:
-    """The rows; `images` are the columns of several images of each, `captions` its captions'."""
+def _read(
+    path: Path, advice: str, images: Sequence[str] = (), captions: Sequence[str] = ()
+) -> list[_Row]:
+    """The rows; `images` are the columns of several images of each, `captions` its captions'.
+
+    `advice` is for a table without such columns.
+    """
     rows = []
     further: dict[str, list[str]] = {}
     # alike in most rows
     columns = cache(partial(find_columns, images=images[:1], captions=captions))
-    for location, values in _rows(path, columns):
+    for location, values in _rows(path, columns, advice):
         with or_skip(), at(location):
             image, texts, split = columns(tuple(values))
             if image is None or not texts:
-                raise CaptioningError(
-                    f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}"
-                )
+                raise _lacks([*map(str, values)], columns, advice)
             if absent := [name for name in images[1:] if name not in values]:
                 raise CaptioningError(f"there is no column {quoted(absent[0])}")
             cells = [values[column] for column in images[1:]]
@@ -231,7 +238,14 @@ def _names_columns(header: Sequence[str], columns: Columns) -> bool:
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 
 
-def _rows(path: Path, columns: Columns) -> PlacedRows:
+def _lacks(names: Sequence[str], columns: Columns, advice: str) -> CaptioningError:
+    what = "images" if columns(tuple(names))[0] is None else "captions"
+    return CaptioningError(
+        f"{quoted(', '.join(names))} does not name one column of {what}; {advice}"
+    )
+
+
+def _rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
     """Each row with its place."""
     with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
@@ -241,7 +255,7 @@ def _rows(path: Path, columns: Columns) -> PlacedRows:
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
     if begin not in (b"[", b"{"):
-        yield from _text_rows(path, columns)
+        yield from _text_rows(path, columns, advice)
         return
     if begin == b"[":
         rows = read_json(path, FailFastList[dict[str, Any]], NAME)
@@ -251,7 +265,7 @@ def _rows(path: Path, columns: Columns) -> PlacedRows:
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(path: Path, columns: Columns) -> PlacedRows:
+def _text_rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
     lines = read_lines(path)
     location, first = lines[0] if lines else (str(path), "")
     # the one that comes first in the line
@@ -266,7 +280,8 @@ def _text_rows(path: Path, columns: Columns) -> PlacedRows:
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(SUFFIXES):
         header = WITHOUT_HEADER[len(header)]
     else:
-        raise CaptioningError(f"{location}: {first!r:.60} does not name the columns; {EXAMPLE}")
+        with at(location):
+            raise _lacks(header, columns, advice)
     number = 0
     while number < len(lines):
         location, line = lines[number]
