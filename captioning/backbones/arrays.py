@@ -2,10 +2,10 @@
 
 | path | contents |
 |---|---|
-| a folder | `NAME.npy`, or `NAME.npz` with a single array or one called `features`, `feat` or `x` |
+| a folder | `NAME.npy`, or `NAME.npz` with a single array or one of `ARRAYS`; or folders of these |
 | `FILE.npz` | an array for each image, keyed by its name |
 | `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
-| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name, stored in this file |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name, or a group with `ARRAYS` |
 
 R images, at most L context vectors of D features.
 """
@@ -25,7 +25,8 @@ from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bounded, read_bytes
 
 ARRAYS = ("features", "feat", "x")
-"""Preferred array names in the `.npz` of one image."""
+"""Preferred array names in the `.npz` or the group of one image."""
+PICKLES = "pickles may hold code and are not read: write numpy.savez('FILE.npz', **{NAME: ARRAY})"
 
 Numbers = np.ndarray[Any, Any]
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
@@ -50,7 +51,7 @@ class FeatureFiles:
         """Finite features of one image in half precision, `[L, dim]`: `even` ones of the rows, if
         there are more than `regions`.
         """
-        with naming(f"cannot read the features {quoted(name)} in {self.files[name]}"):
+        with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             if even and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
@@ -61,9 +62,14 @@ class FeatureFiles:
                     f"backbone.dim={dim}; it is {list(array.shape)} of {array.dtype}. "
                     "backbone.sample=even takes regions from more rows"
                 )
+            if not np.isfinite(array).all():
+                raise ValueError("it has NaN or infinite numbers: compute it again")
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():
-                raise ValueError("it is not finite in half precision; the scale is arbitrary")
+                raise ValueError(
+                    "it has numbers above 65,504, the most in half precision: divide all features "
+                    "by one, as the scale is arbitrary"
+                )
             return vectors
 
 
@@ -72,22 +78,36 @@ def open_arrays(path: Path) -> Iterator[FeatureFiles]:
     """Open a folder or file of features."""
     if path.is_dir():
         files = dict[str, Path]()
-        for file in sorted(path.iterdir()):
-            known = file.suffix in (".npy", ".npz", ".pt")
-            if known and files.setdefault(file.stem, file) != file:
+        for file in _of_images(path.glob("*")) or _of_images(path.glob("*/*")):
+            if files.setdefault(file.stem, file) != file:
                 raise CaptioningError(f"{files[file.stem]} and {file} are features of one image")
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
-        with naming(f"cannot read backbone.path={quoted(path)}"):
+        with _reading(f"backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
                 raise ValueError(
                     "it is not a folder of .npy, .npz or .pt files, or a file of "
-                    f"{', '.join(kinds)}"
+                    f"{', '.join(kinds)}; {PICKLES}"
                 )
             names, read = stack.enter_context(kinds[path.suffix](path))
         yield FeatureFiles(dict.fromkeys(names, path), read)
+
+
+def _of_images(files: Iterable[Path]) -> list[Path]:
+    return sorted(file for file in files if file.suffix in (".npy", ".npz", ".pt"))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    with naming(f"cannot read {what}"):
+        try:
+            yield
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                raise ValueError(PICKLES) from error
+            raise
 
 
 def _own_array(file: Path) -> Numbers:
@@ -136,11 +156,19 @@ def _hdf5(path: Path) -> Opened:
     except ImportError as error:
         raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
 
-    def read(name: str) -> Numbers:
+    def stored(group: Any, name: str) -> Any:
         # Do not follow links: even a link within this file may lead to another file.
-        array = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        return group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+
+    def read(name: str) -> Numbers:
+        array = stored(file, name)
+        if isinstance(array, h5py.Group):
+            array = next((stored(array, inner) for inner in ARRAYS if inner in array), None)
         if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
-            raise ValueError("it must be an array stored in this file, without links")
+            raise ValueError(
+                "it must be an array stored in this file, without links, or a group with one "
+                f"called {' or '.join(ARRAYS)}"
+            )
         check_size(max(array.nbytes, math.prod(array.chunks or ()) * array.dtype.itemsize))
         made, filters = array.id.get_create_plist(), h5py.h5z
         used = [made.get_filter(place)[0] for place in range(made.get_nfilters())]

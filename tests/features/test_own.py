@@ -1,6 +1,7 @@
 """Features of the user's own, in every form of file."""
 
 import os
+import pickle
 import re
 import shutil
 import struct
@@ -38,6 +39,7 @@ def arrays():
     }
 
 
+SUBFOLDERS = {"7": "val/", "b.jpg": "train/"}
 OF_M2 = {"7": "7_features", "b.jpg": "8_features"}
 """As in the Meshed-Memory Transformer's HDF5 file, by image_id."""
 
@@ -47,14 +49,21 @@ def saved(path, found, form="folder"):
     if form == "npz":
         np.savez(path := path.with_suffix(".npz"), **found)
         return path
-    if form in ("hdf5", "m2"):
+    if form in ("hdf5", "m2", "groups"):
         names = OF_M2 if form == "m2" else {}
         with pytest.importorskip("h5py").File(path := path.with_suffix(".h5"), "w") as file:
-            file.update({names.get(name, name): array for name, array in found.items()})
+            for name, array in found.items():
+                file[names.get(name, name) + "/features" * (form == "groups")] = array
+                if form == "groups":
+                    file[f"{name}/boxes"] = np.zeros((len(array), 4))
         return path
     path.mkdir()
     for name, array in found.items():
-        if form == "folder":
+        if form == "subfolders":
+            file = path / SUBFOLDERS.get(name, "test/") / f"{name}.npy"
+            file.parent.mkdir(exist_ok=True)
+            np.save(file, array)
+        elif form == "folder":
             np.save(path / f"{name}.npy", array)
         elif form == "pt":
             torch.save(torch.from_numpy(array), path / f"{name}.pt")
@@ -74,7 +83,9 @@ def opened(backbone, folder, examples=EXAMPLES):
     return cache
 
 
-@pytest.mark.parametrize("form", ["folder", "zipped", "npz", "hdf5", "pt", "m2"])
+@pytest.mark.parametrize(
+    "form", ["folder", "subfolders", "zipped", "npz", "hdf5", "groups", "pt", "m2"]
+)
 def test_every_form_gives_the_same_sets(form, tmp_path, capsys):
     found = arrays()
     path = saved(tmp_path / "features", found | {"another": np.zeros((2, D))}, form)
@@ -195,7 +206,11 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
 
 
 @pytest.mark.parametrize(
-    "way", ["external link", "soft link to one", "behind a group", "virtual", "external storage"]
+    "way",
+    [
+        *("external link", "soft link to one", "behind a group", "in a group", "linked group"),
+        *("virtual", "external storage"),
+    ],
 )
 def test_hdf5_leads_into_no_other_file(way, tmp_path):
     h5py = pytest.importorskip("h5py")
@@ -212,13 +227,18 @@ def test_hdf5_leads_into_no_other_file(way, tmp_path):
             file["b.jpg"] = h5py.SoftLink("/group/away/b.jpg")
         elif way == "behind a group":
             file["b.jpg"] = h5py.ExternalLink(secret.name, "/")
+        elif way == "in a group":
+            file["b.jpg/features"] = h5py.ExternalLink(secret.name, "/b.jpg")
+        elif way == "linked group":
+            file["group/features"] = found["b.jpg"]
+            file["b.jpg"] = h5py.SoftLink("/group")
         elif way == "virtual":
             layout = h5py.VirtualLayout((4, D), "f4")
             layout[:] = h5py.VirtualSource(secret, "b.jpg", (4, D))
             file.create_virtual_dataset("b.jpg", layout)
         else:
             file.create_dataset("b.jpg", (4, D), "f4", external=[(str(raw), 0, raw.stat().st_size)])
-    if way != "behind a group":
+    if "group" not in way:
         with h5py.File(path) as file:
             assert np.array_equal(file["b.jpg"], found["b.jpg"])  # what HDF5 itself would give
     with refuses(rf"cannot read the features b\.jpg in {path}: "):
@@ -386,3 +406,19 @@ def test_features_under_an_images_name_come_before_those_under_a_similar_one(tmp
     backbone = Precomputed(str(path), D, L)
     rows = opened(backbone, tmp_path, [Example(1, Path("2.jpg"), ())]).rows([0])
     assert rows[0, 0].tolist() == [1] * D
+
+
+def test_features_that_are_no_numbers_or_pickled_are_told_apart(tmp_path):
+    """With what to do: neither is a matter of the scale."""
+    for value, told in ((np.nan, "NaN"), (-np.inf, "infinite"), (1e6, "65,504")):
+        found = arrays()
+        found["b.jpg"][1, 2] = value
+        path = saved(tmp_path / f"{value}", found)
+        with refuses(rf"features b\.jpg in .*{told}"):
+            brought(path, tmp_path)
+    path = saved(tmp_path / "objects", arrays())
+    np.save(path / "7.npy", np.array({"features": found["7"]}, dtype=object), allow_pickle=True)
+    (tmp_path / "all.pkl").write_bytes(pickle.dumps(found))
+    for pickled in (path, tmp_path / "all.pkl"):
+        with refuses("pickles .*savez"):
+            brought(pickled, tmp_path)
