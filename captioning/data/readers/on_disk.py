@@ -102,9 +102,9 @@ def _similar_files(absent: Sequence[Path], paths: Collection[Path]) -> dict[Path
         for folder, names in folders.items():
             files = {file for file in folder.glob("*") if file.suffix.lower() in SUFFIXES}
             free = files.difference(paths, found.values())
-            for name, there in match_names(names, {file.name for file in free}).items():
+            for name, file in match_names(names, {file.name for file in free}).items():
                 if len(names[name]) == 1:
-                    found[names[name][0]] = folder / there
+                    found[names[name][0]] = folder / file
         left = {
             path: (there, parts[1:])
             for path, (there, parts) in left.items()
@@ -119,7 +119,7 @@ def _existing(folder: Path) -> Path:
 
 def _advice(path: Path, setting: str) -> str:
     """Name the folder near an absent photograph that holds it, if there is one."""
-    for folder in (*sorted(path.parent.glob("*")), *sorted(path.parents[1].glob("*"))):
+    for folder in (*sorted(path.parent.glob("*")), *sorted(path.parent.parent.glob("*"))):
         if folder != path.parent and (folder / path.name).is_file():
             where = quoted(folder)
             return f"{quoted(path.name)} is in {where}: set {setting}={where}"

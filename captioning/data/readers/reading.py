@@ -96,8 +96,6 @@ OTHER_NAMES = {
 """What files and sets call a split besides its name, in any case."""
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 """The parts of images that no file divides."""
-WITHOUT_VAL: Mapping[str, Part] = {"train": (0, 0.9), "val": (0.9, 1)}
-"""The parts of training images, where a file has those of the test as well, and no others."""
 
 
 @dataclass(slots=True)
@@ -185,14 +183,14 @@ def complete(splits: ReadSplits, source: Path) -> ReadSplits:
     """
     if splits["val"] or not splits["train"]:
         return splits
-    train, shares = splits["train"], WITHOUT_VAL if splits["test"] else SHARES
+    train = splits["train"]
     ids = [example.image_id for example in train]
-    parts = {split: {*choose(part, ids, source)} for split, part in shares.items()}
+    shares = {"train": (0, 0.9), "val": (0.9, 1)} if splits["test"] else SHARES
     log.info("%s has no images for val: %s are shares of train", source, ", ".join(shares))
-    return splits | {
-        split: [example for example in train if example.image_id in chosen]
-        for split, chosen in parts.items()
-    }
+    for split, part in shares.items():
+        chosen = {*choose(part, ids, source)}
+        splits[split] = [example for example in train if example.image_id in chosen]
+    return splits
 
 
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
