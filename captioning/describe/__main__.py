@@ -75,9 +75,11 @@ def main(config: DescribeSettings) -> None:
         "vocabulary"
     ]
     findings, output = find_problems(numbers, locations, refusal), given_path(config.output)
-    further = (output.with_name(f"{output.name}-{number}") for number in count(2))
-    while (output / "index.html").exists():  # of another data set, or of the same one before
-        output = next(further)
+    first = output
+    for number in count(2):
+        if not (output / "index.html").exists():
+            break  # else it is of another data set, or of the same one before
+        output = first.with_name(f"{first.name}-{number}")
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"
     write_json(record, {**numbers, "findings": list(map(asdict, findings))})

@@ -95,7 +95,8 @@ def find_in_texts(texts: Sequence[str]) -> list[str]:
     """The findings of `OF_TEXTS` about texts to be scored, each with the first text that has it."""
     faulty = defaultdict(list)
     for text in texts:
-        for kind in text_faults(text, text.split()):
+        words = [word for word in text.split() if any(map(str.isalnum, word))]
+        for kind in text_faults(text, words):
             faulty[kind].append(text)
     return [
         f"{row['what'].format(n=len(where))} of {len(texts):,}, such as {quoted(where[0])}"

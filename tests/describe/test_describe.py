@@ -16,7 +16,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import split_words
 from captioning.describe.__main__ import main
 from captioning.describe.captions import describe_captions
-from captioning.describe.findings import find_problems
+from captioning.describe.findings import find_in_texts, find_problems
 from captioning.describe.images import describe_images
 
 pytestmark = QUIET
@@ -81,6 +81,12 @@ def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described, e
         "constant": ["val", "test"]
     }
     _, record = described("data.max_words=5")
+    described("images=false")
+    assert {path.name for path in elsewhere.glob("describe*")} == {
+        "describe",
+        "describe-2",
+        "describe-3",
+    }
     assert where(record["findings"]) == {"long": []}
     names = ("photographs", "captions", "longer than max_words", "also in training")
     splits = record["splits"]
@@ -166,6 +172,12 @@ def test_each_fault_of_captions_is_found_where_it_is(kind, captions):
     for place in places[kind]:
         assert place in {"\u0441at", *(f"train3.jpg: {caption}" for caption in captions)}
     assert len(places[kind]) == (0 if kind == "twice" else len(captions))
+
+
+def test_texts_to_be_scored_may_have_no_word():
+    (told,) = find_in_texts(["a dog", "\U0001f415\U0001f3d6\ufe0f", "... !", "狗", "42"])
+    assert "2 of 5" in told
+    assert "\U0001f415" in told
 
 
 def test_faults_of_many_captions():
