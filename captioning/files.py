@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import stat
 import time
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,7 +24,7 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, listed, quoted
 
 if TYPE_CHECKING:  # most commands have checked their settings before they need NumPy
     import numpy as np
@@ -68,13 +70,15 @@ LARGEST_SIDE, MOST_PIXELS = 2**12, 2**24
 # JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit
 FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
 """The kinds of files that Pillow may read: others, EPS for one, it hands to other programs."""
-SUFFIXES = (".jpg", ".jpe", ".jfif", ".tif", *(f".{name.lower()}" for name in FORMATS))
+SUFFIXES = (".jpg", ".jpe", ".jfif", ".tif", ".heic", *(f".{name.lower()}" for name in FORMATS))
 """Of photographs in a folder; a file that is named itself may be called anything."""
 
 JOIN = "+"
 """Between the names of images of one example, such as `front.png+side.png`."""
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 STALE = 3600  # seconds without a byte, after which a process that was killed has left it
 _PART = ".captioning-"  # begins the name of a file that is being written
@@ -274,17 +278,26 @@ def read_state(
 
 
 def find_images(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """Find photographs below a folder, except hidden ones.
+    """Find photographs below a folder, except hidden ones; log which kinds are passed over.
 
     Errors of unreadable folders go to `complain`.
     """
+    others = Counter[str]()
     for parent, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             file = Path(parent, name)
-            known = file.suffix.lower() in SUFFIXES and not name.startswith(".")
-            if known and os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
+            if name.startswith(".") or not os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
+                continue
+            if file.suffix.lower() in SUFFIXES:
                 yield file
+            else:
+                others[file.suffix.lower() or "without suffix"] += 1
+    if others:
+        kinds = [kind for kind, _ in others.most_common()]
+        log.info(
+            "%s: left out files of other kinds: %d (%s)", folder, others.total(), listed(kinds)
+        )
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -85,7 +85,8 @@ def test_a_folder_with_all_kinds_of_files(shapes_run, photographs, tmp_path):
     assert len(set(scores)) > 1
     assert {line["confidence"] for line in lines} == {None}  # it has learned next to nothing
     assert ended.returncode == 1
-    complaints = ended.stderr.splitlines()
+    passed_over, *complaints = ended.stderr.splitlines()
+    assert passed_over == f"{photographs}: left out files of other kinds: 1 (.txt)"
     for complaint, name in zip(complaints, UNREADABLE, strict=True):
         assert complaint.startswith(f"error: cannot read the image {photographs / name}: ")
 

@@ -20,7 +20,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, find_images, sha256, write_json
 from captioning.progress import progress_bar
 
-HINT = "repair it, or skip such photographs with data.skip_broken=true"
+HINT = "correct it, or skip such photographs with data.skip_broken=true"
 SAMPLE, PLACES = 64, 4
 """Bytes of a file of features by which it is known, at each of so many places."""
 

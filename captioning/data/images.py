@@ -1,8 +1,10 @@
 """Images of every kind: opened by Pillow, turned upright, and the square that a network sees."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -39,15 +41,34 @@ def open_image(source: Source) -> Iterator[Image.Image]:
         if isinstance(source, Image.Image):
             yield source
             return
-        with open_source(Path(source)) as file, Image.open(file, formats=FORMATS) as image:
+        with open_source(Path(source)) as file, Image.open(file, formats=_kinds(file)) as image:
             yield image
     except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
         reason = f"{type(error).__name__}: {quoted(error)}"
         if isinstance(error, UnidentifiedImageError):
-            reason = f"it is not a complete {', '.join(FORMATS)}"
+            reason = f"it is of another kind than {', '.join(FORMATS)}, or incomplete"
             if (bands := _bands(Path(str(source)))) > MOST_BANDS:
                 reason = f"it is a TIFF of {bands} bands; at most {MOST_BANDS} can be read"
+        if isinstance(error, Image.DecompressionBombError):
+            pixels, most = (int(number) / 1e6 for number in re.findall(r"\d+", str(error))[:2])
+            reason = f"it has {pixels:.0f} megapixels; at most {most:.0f} are read: make it smaller"
         raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
+
+
+def _kinds(file: BinaryIO) -> tuple[str, ...]:
+    """The kinds of files that the reader of this one may have; HEIC needs a library."""
+    begin = file.read(11)
+    file.seek(0)
+    if begin[4:] not in (b"ftyphei", b"ftyphev"):
+        return FORMATS
+    try:
+        import pillow_heif  # an extra
+    except ImportError as error:
+        raise ValueError(
+            "it is a HEIC file: pip install 'captioning[heic]', or save it as JPEG"
+        ) from error
+    pillow_heif.register_heif_opener()
+    return ("HEIF",)
 
 
 def _bands(path: Path) -> int:

@@ -260,6 +260,23 @@ def test_what_is_no_photograph_is_refused_and_named(tmp_path, monkeypatch):
     assert not (tmp_path / "started").exists()
     with refuses("mode=F"):
         ImageTransform(16).read(Image.new("F", (2, 2)))
+    with refuses("has 400 megapixels; at most 179 "):
+        ImageTransform(2).read(tmp_path / "bomb.png")
+
+
+def test_a_photograph_of_a_phone_is_named_as_what_it_is_or_read(tmp_path):
+    """HEIC, whether or not the library that reads it is there."""
+    begin = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+    (tmp_path / "cut.jpg").write_bytes(begin + bytes(500))
+    with refuses("cut.jpg: .*(HEIC|incomplete)"):
+        ImageTransform(2).read(tmp_path / "cut.jpg")
+    (tmp_path / "film.jpg").write_bytes(begin.replace(b"heic", b"isom"))
+    with refuses("another kind than JPEG"):
+        ImageTransform(2).read(tmp_path / "film.jpg")
+    library = pytest.importorskip("pillow_heif")
+    library.from_pillow(FOUR.resize((64, 64), Image.Resampling.NEAREST)).save(tmp_path / "a.heic")
+    corners = np.array(pixels(tmp_path / "a.heic", 16)).reshape(16, 16, 3)[::15, ::15]
+    assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
 
 
 def test_a_tiff_of_too_many_bands_is_named_with_their_number(tmp_path):
