@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from PIL import Image
 from pydantic import SkipValidation
 from torch import Tensor
 
@@ -39,7 +41,9 @@ from captioning.runs.evaluation.searches import (
     same_search,
 )
 
-Sources = Source | tuple[Source, ...]
+Given = Source | np.ndarray
+"""A file, or an image in memory: of Pillow, or of NumPy as `[H, W]` or `[H, W, 3]` uint8, RGB."""
+Sources = Given | tuple[Given, ...]
 """The image of an example, or several for a captioner that reads several."""
 
 
@@ -180,13 +184,15 @@ class TrainedCaptioner:
 
     @validated
     def caption(
-        self, images: SkipValidation[Source | Iterable[Sources]], batch_size: BatchSize = 16
+        self, images: SkipValidation[Given | Iterable[Sources]], batch_size: BatchSize = 16
     ) -> list[Prediction]:
-        """Caption files or Pillow images of any size, in order, `batch_size` at a time.
+        """Caption files or images in memory of any size, in order, `batch_size` at a time.
 
         A captioner of several images gets a list of tuples, `[("front.png", "side.png")]`.
         """
-        pixels = map(self.preprocess, [images] if isinstance(images, Source) else images)
+        # an array [B, H, W, 3] is several
+        alone = isinstance(images, Given) and getattr(images, "ndim", 0) < 4
+        pixels = map(self.preprocess, [images] if alone else images)  # type: ignore[arg-type]
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
             predictions += self.caption_tensors(batch)
@@ -197,12 +203,8 @@ class TrainedCaptioner:
 
         C is 3 colours, or 4 channels if padded; of several images `[V, 4, H, W]`.
         """
-        sources = image if isinstance(image, tuple) else (image,)
-        for source in sources:
-            if not isinstance(source, Source):
-                raise CaptioningError(
-                    f"cannot caption a {type(source).__name__}; give file names or Pillow images"
-                )
+        given = image if isinstance(image, tuple) else (image,)
+        sources = tuple(map(_readable, given))
         return tuple(network.backbone.read(sources) for network in self.networks)
 
     def caption_tensors(self, examples: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
@@ -264,6 +266,19 @@ class TrainedCaptioner:
             alternatives=[self._prediction(other) for other in caption.alternatives],
             decoded=caption,
         )
+
+
+def _readable(source: Given) -> Source:
+    """A source that backbones read; an array becomes an image of Pillow."""
+    if isinstance(source, Source):
+        return source
+    try:
+        return Image.fromarray(source)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CaptioningError(
+            f"cannot caption a {type(source).__name__}; give file names, Pillow images or arrays "
+            "[H, W, 3] of uint8"
+        ) from error
 
 
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:

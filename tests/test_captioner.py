@@ -4,6 +4,7 @@ import re
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -56,6 +57,11 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run, captio
         predictions[i].caption for i in (0, 1, 1)
     ]
     assert captioner.caption([]) == []
+    with Image.open(second) as image:
+        array = np.asarray(image.convert("RGB"))
+    for arrays in (array, [array], array[None]):  # one, several, and a batch
+        assert [each.caption for each in captioner.caption(arrays)] == [predictions[1].caption]
+    assert len(captioner.caption(array[..., 0])) == 1  # grey
 
 
 def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run):
@@ -155,6 +161,8 @@ def test_what_cannot_be(shapes_run, settings, message):
 def test_what_cannot_be_captioned(tmp_path, captioner):
     for given, message in (
         (torch.zeros(2, 3, 4, 4), "cannot caption a Tensor"),
+        ([None], "cannot caption a NoneType"),
+        (np.zeros((4, 4, 3)), "cannot caption a ndarray.*uint8"),
         (tmp_path / "absent.png", "absent"),
     ):
         with refuses(message):

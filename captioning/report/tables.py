@@ -211,9 +211,7 @@ def write_csv(path: Path, tables: Mapping[str, Sequence[System]], cider: float |
     write_rows(path, rows[0], rows)
 
 
-def table_rows(
-    tables: Mapping[str, Sequence[System]], cider: float | None
-) -> list[dict[str, Any]]:
+def table_rows(tables: Mapping[str, Sequence[System]], cider: float | None) -> list[dict[str, Any]]:
     """A row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
     every = [*chain(*tables.values())]
     others = score_names(every, CHANCE, BY_GROUP, HALLUCINATION, LIKELIHOOD, OTHER)
