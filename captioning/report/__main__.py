@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -80,10 +81,12 @@ def main(config: ReportSettings) -> None:
     write_csv(output / "table.csv", groups, config.cider)
     left_out += write_report(output, sections, config.cider, config.images, config.page)
     with while_read():
-        columns = shutil.get_terminal_size().columns
+        # a file or another program takes any width
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
         for title, systems in groups.items():
             print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
-            print("\n".join([narrow_table(systems, columns), *collapsed(systems)]), end="\n\n")
+            table = narrow_table(systems, columns, config.metrics)
+            print("\n".join([table, *collapsed(systems)]), end="\n\n")
         for line in left_out:
             print(f"left out: {line}")
         print(f"report folder: {output}", output / "index.html", sep="\n")

@@ -172,12 +172,18 @@ def _cells(system: System, names: Sequence[str], best: Best) -> list[str]:
     return cells
 
 
-def narrow_table(systems: Sequence[System], columns: int) -> str:
-    """Format as many headline scores, the last first, as `columns` have room for."""
+def narrow_table(systems: Sequence[System], columns: int, asked: Sequence[str] = ()) -> str:
+    """Format as many headline scores as `columns` have room for, and say which are left out.
+
+    Those of the metrics that are `asked` for, a user's own, and the last ones stay the longest.
+    """
     names = score_names(systems, MAIN, OTHER)
     names = [name for name in names if name in HEADLINES or name not in SCORES]
     width = columns // 2
     half = (width - len("...")) // 2
+    # a false one comes first
+    first_out = sorted(names, key=lambda name: name not in SCORES or SCORES[name].metric in asked)
+    left_out = list[str]()
     while True:
         rows = []
         for system in systems:
@@ -188,8 +194,10 @@ def narrow_table(systems: Sequence[System], columns: int) -> str:
             rows.append([label, str(len(system.runs)), *scores])
         table = markdown_table(["system", "runs", *names], rows)
         if not names or table.index("\n") <= columns:
-            return table
-        del names[0]
+            break
+        left_out.append(first_out.pop(0))
+        names.remove(left_out[-1])
+    return f"{table}\ntable.md also has {', '.join(left_out)}" if left_out else table
 
 
 def signature_lines(systems: Sequence[System]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from json_files import changed_json, read_json
-from support import called
+from support import Terminal, called
 from written import HARD, SOFT, section_of, systems_of, tables_of, write_run
 
 from captioning.metrics.contrasts import BORROWED, IMAGES_ONLY, Difference
@@ -492,12 +492,31 @@ def test_what_all_systems_chose_is_said_once(elsewhere, report, monkeypatch):
     for model, further in {"sat_soft": {}, "show_tell": {"initial": "zero"}}.items():
         choices = {"model": model, **backbone, **further}
         write_run(elsewhere, model, choices=choices)
-    monkeypatch.setenv("COLUMNS", "40")
     printed, _, table = report("runs=.").partition("# flickr8k")
     for text in (printed, table):
         assert text.count("All systems here have backbone=resnet50") == 1
         assert text.count("backbone") == 1
-    assert "al=zero)" in printed
+    assert "Show and Tell (initial=zero)" in printed  # a file is not narrow
+    monkeypatch.setenv("COLUMNS", "40")
+    with Terminal(40, monkeypatch, "stdout") as terminal:
+        called(main, "runs=.")
+    assert "al=zero)" in terminal.text
+    assert "Show and Tell (initial=zero)" not in terminal.text
+
+
+def test_a_terminal_has_no_room_for_all_scores_and_says_so(elsewhere, monkeypatch):
+    """What was asked for stays."""
+    write_run(elsewhere, "sat_soft")
+    monkeypatch.setenv("COLUMNS", "60")
+    shown, left_out = {}, {}
+    for asked in ("[]", "[BLEU]"):
+        with Terminal(60, monkeypatch, "stdout") as terminal:
+            called(main, "runs=.", f"metrics={asked}")
+        lines = terminal.text.splitlines()
+        (shown[asked],) = (line for line in lines if line.startswith("| system"))
+        (left_out[asked],) = (line for line in lines if line.startswith("table.md also has"))
+    assert ("BLEU-4" in shown["[]"], "BLEU-4" in left_out["[]"]) == (False, True)
+    assert ("BLEU-4" in shown["[BLEU]"], "BLEU-4" in left_out["[BLEU]"]) == (True, False)
 
 
 def test_other_data_have_another_table_and_their_published_rows(elsewhere, report):
