@@ -13,8 +13,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from captioning.files import atomic_write
@@ -66,9 +68,20 @@ matplotlib.rcParams["font.family"] += [font for font in FONTS if font in get_fon
 logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 
+class Page(Figure):
+    """A figure that is drawn once where it is saved, and not a first time to lay it out."""
+
+    def draw(self, renderer: RendererBase) -> None:
+        engine = self.get_layout_engine()
+        if isinstance(engine, ConstrainedLayoutEngine):  # another one stands there when it is drawn
+            engine.execute(self)
+        else:
+            super().draw(renderer)
+
+
 def figure(width: float, height: float, **settings: Any) -> Figure:
     """An empty white page, in inches, which is readable on dark screens too."""
-    return Figure(figsize=(width, height), dpi=DPI, facecolor="white", **settings)
+    return Page(figsize=(width, height), dpi=DPI, facecolor="white", **settings)
 
 
 @contextmanager
