@@ -18,6 +18,14 @@ OmegaConf.register_new_resolver(
 )
 
 
+# validations until training ends: a schedule that waits for a plateau shall lower the rate twice
+OmegaConf.register_new_resolver(
+    "beyond",
+    lambda usual, patience: max(usual, 2 * patience + 6) if patience else usual,
+    replace=True,
+)
+
+
 def _max_pieces(words: T, *, _root_: DictConfig) -> T | int:
     vocabulary = _root_.data.get("vocabulary")
     several = isinstance(vocabulary, DictConfig) and vocabulary.get("subwords")

@@ -11,7 +11,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
@@ -29,6 +29,7 @@ from captioning.models.protocol import Captioner
 from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
+from captioning.training.schedule import Schedule
 
 
 class CaptioningModule(LightningModule):
@@ -40,7 +41,7 @@ class CaptioningModule(LightningModule):
         optimizer: made from the trainable parameters.
         backbone_lr: learning rate of the backbone; None: the same as for the model.
         pretrained_lr: that of a language model's own weights.
-        schedule: made from the optimiser and the number of optimiser steps of the training.
+        schedule: goes on at each optimiser step, or waits for a plateau of the monitored score.
         seed: of the random numbers of every batch.
         stored: what checkpoints have of the run's configuration; without it they are Lightning's
             alone, from which no captioner is loaded.
@@ -57,7 +58,7 @@ class CaptioningModule(LightningModule):
         scorers: Mapping[str, Scorer],
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
-        schedule: Callable[[Optimizer, int], LRScheduler],
+        schedule: Schedule,
         seed: int = 0,
         stored: TrainedSettings | None = None,
         monitored: Collection[str] = (),
@@ -103,6 +104,9 @@ class CaptioningModule(LightningModule):
     # draws the same numbers in every validation.
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
+        trainer = self.trainer
+        if trainer.current_epoch < (trainer.min_epochs or 0):
+            trainer.should_stop = False  # else what early stopping said by then would hold later
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
 
     def on_validation_batch_start(
@@ -230,7 +234,20 @@ class CaptioningModule(LightningModule):
         # infinite for a training without end
         steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)
         schedule = self._schedule(self._optimizer, int(steps))
-        return [self._optimizer], [{"scheduler": schedule, "interval": "step"}]
+        # by itself it would reduce the rate on a plateau of epochs or of steps, not of validations
+        own = {"scheduler": schedule, "interval": "step", "reduce_on_plateau": False}
+        return [self._optimizer], [own]
+
+    def lr_scheduler_step(self, scheduler: LRScheduler, metric: Any) -> None:
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
+
+    def on_validation_end(self) -> None:
+        trainer: Any = self.trainer
+        in_training = trainer.state.fn == "fit" and not trainer.sanity_checking
+        schedule = self.lr_schedulers()
+        if in_training and isinstance(schedule, ReduceLROnPlateau):
+            schedule.step(trainer.callback_metrics[trainer.checkpoint_callback.monitor])
 
     def on_save_checkpoint(self, checkpoint: Content) -> None:
         """Add configuration and vocabulary, and the quantiles if these weights were validated."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger
-from torch.optim import Optimizer
+from torch import nn
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from captioning.backbones.base import Backbone
@@ -46,9 +47,11 @@ from captioning.training.fit import check_devices, with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
+from captioning.training.schedule import schedule_of
 
 Parts = Mapping[str, CheckedPart]
 Words = Iterable[Sequence[str]]
+TRIED_STEPS = 1_000_000
 MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
 IF_MANY = (
     "lower data.vocabulary.min_count, or set data.vocabulary.subwords=bpe; for a language "
@@ -200,6 +203,9 @@ def build_module(
         for split, names in metrics.items()
         if names
     }
+    schedule = schedule_of(parts["schedule"], settings.callbacks.checkpoint.mode)
+    # or it would be refused after features are computed
+    schedule(SGD([nn.Parameter(torch.zeros(1))], momentum=0.9), TRIED_STEPS)
     return CaptioningModule(
         backbone=backbone,
         model=model,
@@ -210,7 +216,7 @@ def build_module(
         optimizer=lambda parameters: _build(parts, "optimizer", params=parameters),
         backbone_lr=settings.optimizer.backbone_lr,
         pretrained_lr=settings.optimizer.pretrained_lr,
-        schedule=parts["schedule"].build(),
+        schedule=schedule,
         seed=settings.seed,
         stored=TrainedSettings(settings.plain),
         monitored=set(settings.callbacks.monitors.values()),

@@ -67,6 +67,7 @@ trainer.limit_train_batches=0.5 +trainer.val_check_interval=0.25
 ~callbacks.pointing ~callbacks.attention ~callbacks.stopwatch
 callbacks.results=null test=false
 metrics.val=[] callbacks.checkpoint.monitor=val/nll callbacks.checkpoint.mode=min
+schedule=plateau callbacks.early_stopping.patience=9 +trainer.min_epochs=5
 trainer.max_epochs=1 trainer.check_val_every_n_epoch=2 test=false
 trainer.max_epochs=-1 trainer.limit_train_batches=3 trainer.gradient_clip_val=1
 +trainer.strategy=ddp trainer=cpu trainer.devices=2
@@ -119,6 +120,7 @@ REFUSED_TOGETHER = {
     "backbone.grid=5": "backbone.size=112",
     "backbone.size=100": "backbone.grid=7",
     "optimizer.backbone_lr=1e-5 backbone.trainable=false": "backbone.trainable=true",
+    "schedule._target_=torch.optim.lr_scheduler.StepLR": "step_size",
     "+optimizer.foreach=true": "`fused` and `foreach`",
     "+trainer.overfit_batches=1": "debug=true trainer.limit_train_batches=1.0",
     "+trainer.fast_dev_run=true": "debug=true",

@@ -111,6 +111,7 @@ class CheckpointPart(PartSettings):
     """Settings below `callbacks.checkpoint`."""
 
     monitor: str
+    mode: Literal["min", "max"] = "min"  # as of Lightning's class
     save_top_k: OrEndless | None = None
 
 

@@ -76,7 +76,7 @@ class Progress(TQDMProgressBar):
         if self._start is not None:
             for stop in trainer.early_stopping_callbacks:
                 epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
-                if reason and epoch != trainer.max_epochs:
+                if reason and trainer.should_stop and epoch != trainer.max_epochs:
                     self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._start = None
 
