@@ -7,7 +7,7 @@ checkpoint's configuration is data: it names classes of this package, or of modu
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -68,15 +68,30 @@ class CheckedPart:
         )
         if self.partial:
             return functools.partial(self.target, **arguments, **more)
-        try:
+        with preparing(self.key, self.arguments.items()):
             return self.target(**arguments, **more)
-        except CaptioningError:
-            raise
-        except ValidationError as error:
-            raise CaptioningError(format_errors(self.key, error.errors())) from error
-        except Exception as error:  # a constructor may raise anything if arguments do not fit
-            where = "" if f"{self.key}." in str(error) else f"{self.key}: "
-            raise CaptioningError(f"{where}{quoted(error)}") from error
+
+
+@contextmanager
+def preparing(key: str, arguments: Iterable[tuple[str, Any]] = ()) -> Iterator[None]:
+    """Name the part at `key` in whatever it raises until it is ready: it may be the user's own."""
+    try:
+        yield
+    except CaptioningError:
+        raise
+    except ValidationError as error:
+        raise CaptioningError(format_errors(key, error.errors())) from error
+    except Exception as error:
+        where = "" if f"{key}." in str(error) else f"{key}: "
+        about = ""
+        if not isinstance(error, ValueError):  # whose text alone would tell little
+            given = ", ".join(
+                f"{key}.{name}={quoted(value)}"
+                for name, value in arguments
+                if not isinstance(value, CheckedPart)
+            )
+            about = f", a {type(error).__name__} with {quoted(given)}"
+        raise CaptioningError(f"{where}{quoted(error)}{about}") from error
 
 
 def build(key: str, base: Any, node: Any, modules: Modules = (), **sizes: Any) -> Any:
@@ -123,8 +138,11 @@ def validate_arguments(
     Types count for functions of ours and of Lightning, and for all that are `validated`.
     """
     if unknown := _not_taken(target, names or arguments):
-        allowed = list(inspect.signature(target).parameters)
-        raise CaptioningError(no_setting(key, min(unknown), allowed))
+        parameters = inspect.signature(target).parameters
+        # what has no default is often given by this package, as the parameters of an optimiser are
+        optional = {name for name, each in parameters.items() if each.default is not each.empty}
+        known = {*(settings_of(target) or optional), *arguments} & parameters.keys()
+        raise CaptioningError(no_setting(key, min(unknown), [*known]))
     function: Any = target.__init__ if inspect.isclass(target) else target
     if not target.__module__.startswith("lightning."):
         function = getattr(function, "raw_function", None)

@@ -20,6 +20,7 @@ from captioning.config.registry import (
     check_part,
     class_name,
     modules_of,
+    preparing,
     without_weights,
 )
 from captioning.config.schemas.run import RunDataSettings, RunSettings
@@ -178,13 +179,15 @@ def build_module(
     if initial is not None:
         initial.fill("model", model)
     else:
-        try:
-            model.prepare(task.counts, vocabulary.tokenizer_ids)
-        except ValueError as error:
-            raise CaptioningError(f"model.{quoted(error)}") from error
+        with preparing("model"):
+            try:
+                model.prepare(task.counts, vocabulary.tokenizer_ids)
+            except ValueError as error:
+                raise CaptioningError(f"model.{quoted(error)}") from error
     objective = _build(parts, "objective")
     check_rules(settings, parts, backbone, model, objective)
-    objective.prepare(task, model)
+    with preparing("objective"):
+        objective.prepare(task, model)
     decoding, limit = settings.decoding.part, settings.model.max_tokens
     modules = modules_of(decoding)
     search = build_search(decoding, vocabulary, limit, modules)

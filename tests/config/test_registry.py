@@ -2,12 +2,14 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from refusals import refuses
 from torch import nn
+from torch.optim import Optimizer
 
 from captioning.backbones.base import Backbone
 from captioning.config.registry import CONF, build, check_part, modules_of, target_of
@@ -160,6 +162,20 @@ def test_any_class_of_the_right_kind_may_stand_in_ones_own_command():
     assert build("layer", nn.Module, linear, None).out_features == 3
     with refuses(r"layer\.in_featurs\. Did you mean in_features"):
         check_part("layer", nn.Module, {**linear, "in_featurs": 2}, None)
+
+
+def test_a_list_of_settings_has_none_that_are_given_by_this_package():
+    beam = {"_target_": "captioning.decoding.beam_search", "_partial_": True, "max_length": 5}
+    adam = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.1}
+    for key, base, node, settings, others in (
+        ("decoding", SEARCH, beam, {"width", "max_length"}, {"model", "context", "forbidden"}),
+        ("optimizer", Callable[..., Optimizer], adam, {"lr", "betas"}, {"params"}),
+    ):
+        with refuses(rf"there is no setting {key}\.beam_size") as refusal:
+            check_part(key, base, {**node, "beam_size": 3}, None)
+        listed = set(str(refusal.value).partition(f"Settings in {key}: ")[2].split(", "))
+        assert settings <= listed
+        assert not others & listed
 
 
 @pytest.mark.parametrize("group", [*SHIPPED, "objective", "optimizer", "schedule"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.registry import CheckedPart, check_part, parameters_of
+from captioning.config.registry import CheckedPart, check_part, parameters_of, preparing
 from captioning.config.types import Config, Modules, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filter, GeneratedCaption, check_limits
@@ -76,7 +76,7 @@ def _over(key: str, built: Filter, vocabulary: Vocabulary) -> Filter:
     tokens = Tokens([*NAMES, *vocabulary.words], code)
     if vocabulary.pieces:
         tokens = Pieces(vocabulary.pieces, code, vocabulary.encode)
-    with naming(key):
+    with preparing(key):
         return built.over(tokens)
 
 
