@@ -95,6 +95,16 @@ def naming(what: str) -> Iterator[None]:
         raise CaptioningError(f"{what}: {reason}") from error
 
 
+FITTING_PAIR = "--force-reinstall torch torchvision, with the --index-url that torch came from"
+
+
+def misfit(error: BaseException | None) -> bool:
+    """Whether torchvision was built for another torch: whatever imports it fails then."""
+    while error is not None and not str(error).startswith("operator torchvision::"):
+        error = error.__cause__
+    return error is not None
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Join the first names by commas; an ellipsis stands for further ones."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

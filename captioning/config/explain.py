@@ -20,7 +20,15 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from captioning.config.types import format_errors
-from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line, ours_for
+from captioning.errors import (
+    FITTING_PAIR,
+    CaptioningError,
+    did_you_mean,
+    misfit,
+    no_setting,
+    one_line,
+    ours_for,
+)
 
 EXPECTED = (
     CaptioningError,
@@ -56,7 +64,9 @@ AMBIGUOUS = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?
 def is_expected(error: BaseException) -> bool:
     """Return True for errors of settings, files or the network, not of the program."""
     expected = (
-        isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error) is not None
+        isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor))
+        or _of_hydra(error) is not None
+        or misfit(error)
     )
     return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
 
@@ -69,6 +79,8 @@ def explain(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
+    if misfit(error):
+        return f"torchvision does not fit torch: pip install {FITTING_PAIR}"
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
 
-from captioning.errors import CaptioningError, no_setting, one_line
+from captioning.errors import FITTING_PAIR, CaptioningError, no_setting, one_line
 
 FOLDERS = {"runs": "runs", "cache": "cache"}
 USAGE = """captioning doctor [runs=FOLDER] [cache=FOLDER]
@@ -117,7 +117,7 @@ def guarded(subject: str, check: Callable[[], Diagnoses]) -> Diagnoses:
     try:
         yield from check()
     except Exception as error:
-        fix = f"{PIP} --force-reinstall torch torchvision" if subject == "PyTorch" else "see above"
+        fix = f"{PIP} {FITTING_PAIR}" if subject == "PyTorch" else "see above"
         yield Diagnosis(subject, one_line(f"{type(error).__name__}: {error}")[:300], "missing", fix)
 
 

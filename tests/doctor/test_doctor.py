@@ -4,13 +4,17 @@ import os
 import subprocess
 import sys
 import venv
+from pathlib import Path
 
 import pytest
 from processes import PACKAGE
 from refusals import refuses
 
+from captioning.config.explain import explain, is_expected
 from captioning.doctor import __main__ as doctor
 from captioning.doctor.__main__ import guarded
+from captioning.errors import CaptioningError
+from captioning.runs.checkpoints.networks import with_checkpoint_context
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -62,6 +66,31 @@ def test_packages_that_are_too_old_or_absent(monkeypatch):
     ]
     assert findings[1].fix.endswith(" -m pip install 'absent-package>=3'")
     assert findings[3].fix.endswith(" install --upgrade torch torchvision")
+
+
+def test_a_torchvision_of_another_torch_is_named_as_what_it_is():
+    """By every command, however deep its import was; a checkpoint is not to blame."""
+    reason = "operator torchvision::nms does not exist"  # as PyTorch says it
+
+    def load():
+        with with_checkpoint_context(Path("best.ckpt")):
+            try:
+                raise RuntimeError(reason)
+            except RuntimeError as error:
+                raise CaptioningError(f"backbone cannot be imported: {error}") from error
+
+    def check():
+        raise RuntimeError(reason)
+        yield
+
+    assert is_expected(RuntimeError(reason))
+    with refuses("^torchvision does not fit torch: .*--index-url") as refusal:
+        load()
+    assert explain(RuntimeError(reason)) == str(refusal.value)
+    (found,) = guarded("PyTorch", check)
+    assert "--force-reinstall torch torchvision" in found.fix
+    assert "--index-url" in found.fix
+    assert explain(RuntimeError("another")) == "another"
 
 
 def test_a_run_can_do_without_java(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from captioning.config.types import Config
 from captioning.data.subwords import load_vocabulary
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, misfit, quoted
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
@@ -110,6 +110,8 @@ def with_checkpoint_context(path: Path, key: str = "checkpoint") -> Iterator[Non
     try:
         yield
     except (CaptioningError, RuntimeError) as error:
+        if misfit(error):
+            raise CaptioningError(explain(error)) from error
         reason = explain(error) if isinstance(error, CaptioningError) else quoted(error)
         raise CaptioningError(f"{key}={path} does not fit: {reason}") from error
 
