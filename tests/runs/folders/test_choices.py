@@ -140,11 +140,14 @@ def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path, chosen):
     assert run_folder(typed(config)).name == "mine-sat_soft_small-seed1-backbone=patches"
 
 
-def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path):
+def test_a_model_of_ones_own_without_sizes_is_swept_beside_others(tmp_path, caplog):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("_target_: my_model.Mine\n")
     for model, name in {"mine": "mine", "sat_soft": "sat_soft_small"}.items():
         own = f"hydra.searchpath=['file://{tmp_path}']"
         config = composed(own, f"model={model}", "model.size=small")
-        ignore_size(config)
+        with caplog.at_level("INFO", "captioning"):
+            ignore_size(config)
         assert config.choices.model == name
+    (line,) = caplog.messages
+    assert line.endswith(": mine has one size")  # and no name of a size
