@@ -120,6 +120,8 @@ class MeteorProcess:
         program = ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", matching.name]
         self._arguments = program + how
         self._java: Java | None = None
+        # by line: half the captions of many systems are those of others, too
+        self._rows: dict[str, Array] = {}
 
     def start(self) -> Java:
         """Start it, unless it runs."""
@@ -130,14 +132,15 @@ class MeteorProcess:
 
     def ask(self, lines: Sequence[str], seconds: float) -> Array:
         """`[B, 23]`, the numbers that answer B lines; `seconds` may pass without an answer."""
+        new = [line for line in dict.fromkeys(lines) if line not in self._rows]
         try:
             process = self.start()
-            rows = [
-                answer.split()
-                for first in range(0, len(lines), LINES_AT_ONCE)
-                for answer in process.answers(lines[first : first + LINES_AT_ONCE], seconds)
-            ]
-            return np.array(rows, float).reshape(len(lines), NUMBERS)
+            for first in range(0, len(new), LINES_AT_ONCE):
+                asked = new[first : first + LINES_AT_ONCE]
+                answers = [answer.split() for answer in process.answers(asked, seconds)]
+                rows = np.array(answers, float).reshape(len(asked), NUMBERS)
+                self._rows |= zip(asked, rows, strict=True)
+            return np.array([self._rows[line] for line in lines])
         except BaseException:  # also Ctrl-C: later answers would be those to earlier lines
             self._java = None
             self._stop()

@@ -111,9 +111,28 @@ def test_one_process_answers_every_scorer_and_is_started_again_if_it_dies():
 
 def test_long_questions_and_answers_do_not_wait_for_each_other():
     """More than the pipes in either direction hold; French has no tables to load."""
-    captions = [["le petit chien court dans le jardin avec un ballon rouge"]] * 2000
+    text = "le petit chien court dans le jardin avec un ballon rouge"
+    captions = [[f"{text} {number}"] for number in range(2000)]
     result = Meteor("fr", 600).compute(captions, captions)
     assert result.per_image["METEOR"] == pytest.approx(np.ones(2000))
+
+
+def test_what_was_asked_before_is_not_asked_again(monkeypatch):
+    process = MeteorProcess(MATCHING["fr"])
+    lines = [f"SCORE ||| un chien noir ||| {text}" for text in ("un chien", "le chat", "un chien")]
+    first = process.ask(lines, 600)
+    asked = []
+    answers = process.start().answers
+    monkeypatch.setattr(
+        process.start(), "answers", lambda new, limit: asked.extend(new) or answers(new, limit)
+    )
+    further = "SCORE ||| un chien noir ||| noir"
+    again = process.ask([*lines[::-1], further], 600)
+    assert asked == [further]
+    assert (again[:3] == first[::-1]).all()
+    assert (first[0] == first[2]).all()
+    assert (first[0] != first[1]).any()
+    process.start().kill()
 
 
 KILLED = """
