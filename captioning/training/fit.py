@@ -14,6 +14,7 @@ from captioning.config.types import PartConfig
 from captioning.data.module import CaptionData
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16
+from captioning.training.callbacks.initial import InitialScore
 from captioning.training.module import CaptioningModule
 
 CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
@@ -74,6 +75,9 @@ def build_trainer(settings: RunSettings, precision: str) -> Trainer:
     ]
     trainer = with_checkpoint_files(settings.trainer)
     trainer |= {"precision": precision, "default_root_dir": settings.folder}
+    if settings.init_from is not None:
+        callbacks.append(InitialScore())
+        trainer["num_sanity_val_steps"] = -1  # all batches; a resumed run has done it
     # Otherwise Lightning would add its own bar.
     trainer["enable_progress_bar"] = any(isinstance(each, ProgressBar) for each in callbacks)
     return build("trainer", Trainer, trainer, None, callbacks=callbacks, logger=loggers)
