@@ -29,7 +29,6 @@ from captioning.models.protocol import Captioner
 from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
-from captioning.training.schedule import Schedule
 
 
 class CaptioningModule(LightningModule):
@@ -58,7 +57,7 @@ class CaptioningModule(LightningModule):
         scorers: Mapping[str, Scorer],
         vocabulary: Vocabulary,
         optimizer: Callable[[list[Any]], Optimizer],
-        schedule: Schedule,
+        schedule: Callable[[Optimizer, int], LRScheduler],
         seed: int = 0,
         stored: TrainedSettings | None = None,
         monitored: Collection[str] = (),

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -12,27 +11,23 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from captioning.config.registry import CheckedPart
 from captioning.config.types import NotNegative, NotNegativeInt, validated
 
-Schedule = Callable[[Optimizer, int], LRScheduler]
-"""Made from the optimiser and the number of its steps."""
 
-
-def schedule_of(part: CheckedPart, mode: str) -> Schedule:
-    """A schedule of this package, of PyTorch or of the user.
+def build_schedule(
+    part: CheckedPart, mode: str, optimizer: Optimizer, total_steps: int
+) -> LRScheduler:
+    """Build a schedule of this package, of PyTorch or of the user.
 
     One that waits for a plateau is given the `mode` of the monitored score, unless it is set; any
     other is given `total_steps`, if it takes them.
     """
-
-    def build(optimizer: Optimizer, total_steps: int) -> LRScheduler:
-        waits = inspect.isclass(part.target) and issubclass(part.target, ReduceLROnPlateau)
-        given: dict[str, object] = {"mode": mode} if waits else {"total_steps": total_steps}
-        taken = given.keys() & inspect.signature(part.target).parameters
-        arguments = {name: given[name] for name in taken} | part.arguments
-        complete = replace(part, partial=False, arguments=arguments)
-        built: LRScheduler = complete.build(optimizer=optimizer)
-        return built
-
-    return build
+    given: dict[str, object] = {}
+    if inspect.isclass(part.target) and issubclass(part.target, ReduceLROnPlateau):
+        given["mode"] = mode
+    elif "total_steps" in inspect.signature(part.target).parameters:
+        given["total_steps"] = total_steps
+    whole = replace(part, partial=False, arguments=given | part.arguments)
+    built: LRScheduler = whole.build(optimizer=optimizer)
+    return built
 
 
 @validated

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ from captioning.training.fit import check_devices, with_checkpoint_files
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, TrainingData
 from captioning.training.rules import check_rules
-from captioning.training.schedule import schedule_of
+from captioning.training.schedule import build_schedule
 
 Parts = Mapping[str, CheckedPart]
 Words = Iterable[Sequence[str]]
@@ -206,7 +207,8 @@ def build_module(
         for split, names in metrics.items()
         if names
     }
-    schedule = schedule_of(parts["schedule"], settings.callbacks.checkpoint.mode)
+    mode = settings.callbacks.checkpoint.mode
+    schedule = partial(build_schedule, parts["schedule"], mode)
     # or it would be refused after features are computed
     schedule(SGD([nn.Parameter(torch.zeros(1))], momentum=0.9), TRIED_STEPS)
     return CaptioningModule(

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from captioning.config.registry import check_part
 from captioning.training.callbacks.progress import Progress
 from captioning.training.callbacks.resume import CheckpointFiles, ResumePoints
-from captioning.training.schedule import schedule_of
+from captioning.training.schedule import build_schedule
 
 from .world import QUIET, data, examples, module, noted, trainer
 
@@ -45,7 +45,8 @@ def part(target, **settings):
 
 def plateau(monitored="max", **settings):
     target = "torch.optim.lr_scheduler.ReduceLROnPlateau"
-    return schedule_of(part(target, factor=0.5, patience=1, threshold=0.0, **settings), monitored)
+    own = part(target, factor=0.5, patience=1, threshold=0.0, **settings)
+    return partial(build_schedule, own, monitored)
 
 
 def fitted(folder, checkpoint=None, fails_in=None):
@@ -89,8 +90,8 @@ def test_the_mode_is_that_of_the_monitored_score_unless_it_is_set():
 def test_schedules_of_pytorch_count_steps_and_are_told_the_total_if_they_ask():
     def rates(target, **settings):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, momentum=0.5)
-        schedule = schedule_of(part(f"torch.optim.lr_scheduler.{target}", **settings), "max")
-        built, seen = schedule(optimizer, 4), []
+        own = part(f"torch.optim.lr_scheduler.{target}", **settings)
+        built, seen = build_schedule(own, "max", optimizer, 4), []
         for _ in range(4):
             seen.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
