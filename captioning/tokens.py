@@ -1,7 +1,7 @@
 """The four token ids that are not words, and words that no caption should end with.
 
-Every vocabulary begins with the four. `FROM_CHECKPOINT` stands for the words of a checkpoint. An
-export copies this module beside its graphs.
+Every vocabulary begins with the four. `FROM_CHECKPOINT` stands for the words of a checkpoint.
+`experiments/onnx` copies this module beside its graphs.
 """
 
 PAD, BOS, EOS, UNK = range(4)

@@ -159,7 +159,7 @@ def composed(*overrides, name="config", folder=CONF):
 
 def called(main, *overrides):
     """The command beneath Hydra's command line."""
-    return main.__wrapped__(composed(*overrides, name=main.config.stem))
+    return main.__wrapped__(composed(*overrides, name=main.config.stem, folder=main.config.parent))
 
 
 MINIATURE = {

@@ -58,7 +58,7 @@ def parsed(page):
         # 1000 captions are the most that a search keeps
         ("decoding", "beam", "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions"),
         # what the command itself checks
-        ("Commands", "export", "| `format` | `weights` | `weights`, `onnx` |"),
+        ("Commands", "export", "| `half` | `false` | boolean | true: store weights in half"),
         # what `run` checks
         ("data", "_base", "| `views` | `1` | integer ≥ 1 ≤ 1,000 | versions of each training"),
         # of a part that its defaults name

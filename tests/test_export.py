@@ -117,25 +117,18 @@ def test_half_of_the_size_says_the_same():
     [
         (["output=mine"], "output=mine"),
         ([f"output={BEST}", "overwrite=true"], "is the checkpoint itself"),
-        (["checkpoint=pretrained"], "format=onnx"),
-        (
-            ["checkpoint=pretrained", "format=onnx"],
-            "output=pretrained.onnx",
-        ),  # in the current directory
+        (["checkpoint=pretrained"], "is the checkpoint itself"),
         (["output=runs", "overwrite=true"], "runs"),
         (["output=nowhere/a"], "nowhere/a"),
         (["checkpoint=runs"], "checkpoint=runs"),
         (["checkpoint=mine", "output=a"], "checkpoint=mine"),
         (["checkpoint=large", "output=a", "half=true"], "model.head.hidden.weight"),
-        (["half=true", "format=onnx"], "half=true"),
-        (["format=onnx", "output=graphs", "decoding=sample"], "captioning.decoding.sample"),
-        (["format=onnx", "output=shared"], "output=shared"),
+        (["output=a", "format=onnx"], "format"),
     ],
     ids=str,
 )
 def test_what_is_refused_leaves_everything_as_it_was(refused, given, key):
-    for name in ("mine", "pretrained.onnx"):
-        Path(name).write_text("mine")
+    Path("mine").write_text("mine")
     saved = load_checkpoint(SHARED)
     saved.state["model.head.hidden.weight"] = torch.full(
         (2, 2), 70_000.0

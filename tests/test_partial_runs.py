@@ -16,10 +16,10 @@ import captioning
 from captioning import evaluate, predict, run
 from captioning.data.example import Example, Reference
 from captioning.data.module import check_lengths
-from captioning.export.graphs import captioner_graphs
 from captioning.runs.evaluation.attention_file import read
 from captioning.serve.captions import load_captioners
 from captioning.training.objectives.cross_entropy import doubly_stochastic
+from experiments.onnx.graphs import captioner_graphs
 
 pytestmark = QUIET
 TWO = Path(__file__).parents[1] / "experiments" / "two_backbones"

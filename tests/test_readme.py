@@ -20,10 +20,10 @@ from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniat
 
 import captioning
 from captioning.config.settings import settings_given
-from captioning.export.graphs import search_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
 from captioning.run import main
+from experiments.onnx.graphs import search_of
 
 pytestmark = QUIET
 PACKAGE = Path(captioning.__file__).parent

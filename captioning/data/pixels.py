@@ -1,6 +1,6 @@
 """Pixels of photographs as networks see them: upright, in red, green and blue, square.
 
-An export copies this module beside its graphs, so that it imports NumPy and Pillow alone.
+`experiments/onnx` copies this module beside its graphs, so that it imports NumPy and Pillow alone.
 """
 
 from collections.abc import Sequence

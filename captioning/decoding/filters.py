@@ -1,8 +1,8 @@
 """Filters: which words may follow those of a caption.
 
 A filter is told the words of one hypothesis, whatever its ids are: words (`Tokens`) or pieces of
-words (`Pieces`). An export copies this module beside its graphs, so that it imports NumPy, the
-standard library and modules that are copied too.
+words (`Pieces`). `experiments/onnx` copies this module beside its graphs, so that it imports
+NumPy, the standard library and modules that are copied too.
 
 K hypotheses of up to T ids, V ids in all.
 """

@@ -1,6 +1,7 @@
 """Sizes of a beam that go together, the score by which it ranks captions, and its confidence.
 
-An export copies this module beside its graphs, so that it imports the standard library alone.
+`experiments/onnx` copies this module beside its graphs, so that it imports the standard
+library alone.
 """
 
 from bisect import bisect_left

@@ -1,1 +1,1 @@
-"""Captioners as files to share and as graphs."""
+"""A checkpoint as a file to share."""

@@ -49,7 +49,6 @@ CODE = {
     "__main__.py": {"import_module"},  # a command
     "config/settings.py": {"create_model"},  # of pydantic: a schema
     "config/types.py": {"import_module"},  # modules that the user names
-    "export/runner.py": {"onnxruntime.InferenceSession"},  # of the exported captioner itself
     "machine.py": {"subprocess.run"},
     "metrics/java.py": {"subprocess.run"},
     "runs/settings.py": {"yaml.load"},

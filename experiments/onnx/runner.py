@@ -108,7 +108,7 @@ class _Beam:
 
 
 class OnnxCaptioner:
-    """The captioner of a folder written by `captioning.export format=onnx`.
+    """The captioner of a folder written by `experiments.onnx.export`.
 
     Args:
         folder: with `captioner.json` and the graphs.

@@ -66,7 +66,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     """
     network, config = captioner.first, captioner.config
     backbone = network.backbone
-    check_one_image([backbone], "format=onnx")
+    check_one_image([backbone], "a graph")
     decoding = search_of(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "mode", None) == "sample":
         raise CaptioningError(
@@ -75,8 +75,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     pieces = captioner.vocabulary.pieces
     if any("\ufffd" in text for text in pieces[len(NAMES) :]):
         raise CaptioningError(
-            "graphs cannot write letters of several pieces, as of this tokenizer of bytes: use "
-            "format=weights"
+            "graphs cannot write letters of several pieces, as of this tokenizer of bytes"
         )
     traced = graphs(backbone, network.model)
     return traced, {
@@ -111,12 +110,12 @@ def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
         raise CaptioningError(
             "exported graphs are decoded by greedy or beam search with the usual filters, and this "
             f"run decodes by {quoted(search)} with {quoted(filter_class)}: add decoding=greedy or "
-            "decoding=beam, or use format=weights"
+            "decoding=beam"
         )
     if captioner.vocabulary.pieces and filters.get("prefix"):
         raise CaptioningError(
             "exported graphs cannot divide a prefix into pieces of words: set "
-            "decoding.filters.prefix=[], or use format=weights"
+            "decoding.filters.prefix=[]"
         )
     given: dict[str, Any] = {"never": decoding.get("forbidden", FORBIDDEN)}
     beam = decoding if search == BEAM else {**decoding, **AS_BEAM}
@@ -162,9 +161,7 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """Start and step alone, for the context sets of `backbone`."""
     if isinstance(getattr(model, "encoder", None), RecurrentEncoder):
-        raise CaptioningError(
-            "graphs cannot hold a recurrent encoder, whose batch would be fixed: use format=weights"
-        )
+        raise CaptioningError("graphs cannot hold a recurrent encoder, whose batch would be fixed")
     step, state = _captioned(backbone, model, SIZES)
     axes = _axes(backbone, model)
     tensors = leaves(state)

@@ -9,15 +9,13 @@ from typing import BinaryIO
 import torch
 
 from captioning.errors import CaptioningError
-from captioning.export.graphs import Graph
+from experiments.onnx.graphs import Graph
 
 try:
     import onnx_ir as ir
     import onnxscript  # noqa: F401 - what `torch.onnx` needs
 except ImportError as error:
-    raise CaptioningError(
-        "format=onnx needs more packages: pip install 'captioning[onnx]'"
-    ) from error
+    raise CaptioningError("graphs need more packages: pip install 'captioning[onnx]'") from error
 
 OPSET = 18
 WEIGHTS = "weights.bin"

@@ -13,10 +13,10 @@ from refusals import refuses
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.precomputed import Precomputed
-from captioning.export.graphs import decoder_graphs, of_image
-from captioning.export.onnx import write_onnx
 from captioning.models.parts.recurrent_encoder import RecurrentEncoder
 from captioning.tokens import BOS
+from experiments.onnx.graphs import decoder_graphs, of_image
+from experiments.onnx.onnx_files import write_onnx
 
 FIRST = ("prefix", "gru_location", "sat_soft model.attention.mode=argmax")
 """Of each mechanism one; `make soak` has all, at ten seconds each."""

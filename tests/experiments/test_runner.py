@@ -14,12 +14,13 @@ from support import QUIET, called
 
 import captioning
 from captioning.backbones.images import ImageTransform
+from captioning.config.registry import CONF
 from captioning.decoding.ranking import NORMALISATIONS
-from captioning.export import runner
-from captioning.export.__main__ import main
-from captioning.export.graphs import PREPROCESSING, search_of
 from captioning.files import FORMATS
 from captioning.runs.checkpoints.checkpoint import load_checkpoint, write_safetensors
+from experiments.onnx import runner
+from experiments.onnx.export import main
+from experiments.onnx.graphs import PREPROCESSING, search_of
 
 pytestmark = QUIET
 
@@ -28,7 +29,7 @@ pytestmark = QUIET
 def folder(shapes_run, once):
     def export(folder):
         settings = [f"checkpoint={shapes_run.checkpoint}", f"output={folder / 'best.onnx'}"]
-        called(main, *settings, "format=onnx")
+        called(main, *settings, f"hydra.searchpath=['file://{CONF}']")
         return folder / "best.onnx"
 
     return once("exported", export)
@@ -128,6 +129,7 @@ def test_no_path_of_this_machine_travels(folder):
     graphs = b"".join(file.read_bytes() for file in folder.glob("*.onnx"))
     assert graphs
     assert b"captioning/" not in graphs
+    assert b"experiments/" not in graphs
     assert str(Path.home()).encode() not in graphs
 
 
@@ -157,6 +159,26 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
     )
     with pytest.raises(SystemExit):
         beside.main(["nowhere.png", "--n-best", "9"])
+
+
+@pytest.mark.parametrize(
+    "given, key",
+    [
+        (["checkpoint=pretrained"], "output=pretrained.onnx"),  # in the current directory
+        (["output=pretrained.onnx"], "output=pretrained.onnx"),
+        (["output=graphs", "decoding=sample"], "captioning.decoding.sample"),
+        (["output=nowhere/graphs"], "nowhere/graphs"),
+        (["output=graphs", "half=true"], "half"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_leaves_everything_as_it_was(refused, given, key, shapes_run, elsewhere):
+    Path("pretrained.onnx").write_text("mine")
+    checkpoint = f"checkpoint={shapes_run.checkpoint}"
+    settings = given if given[0].startswith("checkpoint") else [checkpoint, *given]
+    assert key in refused(main, "--config-dir", str(CONF), *settings)
+    assert [path.name for path in Path().rglob("*")] == ["pretrained.onnx"]
+    assert Path("pretrained.onnx").read_text() == "mine"
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
