@@ -29,7 +29,7 @@ class GraphSettings(Settings):
     """folder of graphs; null: next to the checkpoint; for the bundled captioner: the current folder
     """
     overwrite: bool
-    """true: replace an existing folder"""
+    """true: replace existing files"""
     modules: list[str]
     """your own modules with parts of the checkpoint, such as [show_tell]"""
     decoding: SearchSettings

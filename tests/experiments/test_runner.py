@@ -167,7 +167,6 @@ def test_lines_are_those_of_predict(shapes_run, folder, tmp_path, capsys):
         (["checkpoint=pretrained"], "output=pretrained.onnx"),  # in the current directory
         (["output=pretrained.onnx"], "output=pretrained.onnx"),
         (["output=graphs", "decoding=sample"], "captioning.decoding.sample"),
-        (["output=nowhere/graphs"], "nowhere/graphs"),
         (["output=graphs", "half=true"], "half"),
     ],
     ids=str,
