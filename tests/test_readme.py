@@ -129,7 +129,7 @@ def test_a_filter_of_ones_own_is_obeyed(tmp_path, monkeypatch):
     assert option == "--config-dir"
     path = f"hydra.searchpath=[file://{tmp_path / folder}]"
     decoding = settings_given(
-        OmegaConf.to_container(composed(search, path, name="predict").decoding)
+        OmegaConf.to_container(composed(search, path, name="predict").decoding, resolve=True)
     )
     photographs = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))[:4]
     usual, own = (captioning.load(device="cpu", decoding=each) for each in ({}, decoding))

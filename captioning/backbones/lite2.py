@@ -8,6 +8,7 @@ outputs are equal to the bit.
 B images, C channels, H rows and W columns.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -94,6 +95,8 @@ class Convolution(nn.Conv2d):
         self.edge = kernel // 2
         padding = 0 if stride == 2 else self.edge
         super().__init__(before, after, kernel, stride, padding, groups=groups, bias=False)
+        outputs = kernel**2 * after // groups  # (D) timm's: or random maps fade from stage to stage
+        nn.init.normal_(self.weight, std=math.sqrt(2 / outputs))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.stride == (2, 2):

@@ -14,7 +14,8 @@ from PIL import Image
 from serving import CORNERS, GRID, HEAD, SAID, ask, post, served, two_captioners
 from support import composed
 
-from captioning.serve.__main__ import _caption_page
+from captioning.config.settings import check_settings
+from captioning.serve.__main__ import ServeSettings, _caption_page
 from captioning.serve.captions import ServedCaptioner
 from captioning.serve.controls import decoding_choices, requested_decoding
 
@@ -37,7 +38,7 @@ def lines(answer):
 
 
 def test_without_a_checkpoint_it_is_the_bundled_captioner():
-    with served(_caption_page(composed(name="serve"))) as server:
+    with served(_caption_page(check_settings(ServeSettings, composed(name="serve")))) as server:
         assert b"bundled captioner" in ask(server, "/").content
 
 
