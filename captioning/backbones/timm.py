@@ -58,7 +58,8 @@ class TimmBackbone(Backbone):
         place_strides(full, name, stride_in_1x1, weights)
         known = full.state_dict().keys()
         nodes = [stage["module"] for stage in full.feature_info]
-        node = nodes[-1] if node is None else node
+        if node is None:
+            node = nodes[-1]
         check_name("backbone.node", node, nodes, f"a node of {name}")
         network = _Truncated(full, nodes.index(node)).eval()
         # timm's own, of the names of open_clip and of the networks' authors
@@ -70,7 +71,8 @@ class TimmBackbone(Backbone):
         size = _resize(full, name, own["input_size"][-1], size)
         found = feature_map(network, node, size)
         settings = f"timm {name.partition('.')[0]} {node}"
-        settings += " stride in 1x1" if stride_in_1x1 else ""
+        if stride_in_1x1:
+            settings += " stride in 1x1"
         transform = ImageTransform(
             size,
             tuple(own["mean"]),

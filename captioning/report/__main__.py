@@ -81,8 +81,9 @@ def main(config: ReportSettings) -> None:
     write_csv(output / "table.csv", groups, config.cider)
     left_out += write_report(output, sections, config.cider, config.images, config.page)
     with while_read():
-        # a file or another program takes any width
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        columns = sys.maxsize  # a file or another program takes any width
+        if sys.stdout.isatty():
+            columns = shutil.get_terminal_size().columns
         for title, systems in groups.items():
             print(f"{title}: test split, mean ± deviation over seeds", *of_all(systems), sep=". ")
             table = narrow_table(systems, columns, config.metrics)

@@ -68,7 +68,9 @@ class CaptioningModule(LightningModule):
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
         self.vocabulary, self.seed = vocabulary, seed
-        self.stored = stored or TrainedSettings({})
+        if stored is None:
+            stored = TrainedSettings({})
+        self.stored = stored
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):

@@ -30,13 +30,12 @@ def on_disk(splits: Splits, skipped: list[Exception] | None, setting: str) -> Sp
         advice = "leave them out with data.skip_broken=true"
         if every:
             advice = _advice(absent[0], setting)
-        names = listed([quoted(path) for path in absent])
+        names = listed(list(map(quoted, absent)))
         raise CaptioningError(
             f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}"
         )
     if skipped is not None:
         skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
-    gone = set(absent)
     return {
         name: [example for example in examples if gone.isdisjoint(example.paths)]
         for name, examples in splits.items()
