@@ -1,6 +1,6 @@
 """Find people in captions of images whose references mention none.
 
-    captioning predict images=IMAGES > captions.jsonl
+    captioning predict images="$IMAGES" > captions.jsonl
     python experiments/captioner/people.py captions.jsonl captions.json > coco.csv
 
 `captions.json` has the references in COCO's layout. Prints CSV, a row per image: its caption, the

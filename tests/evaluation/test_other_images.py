@@ -202,6 +202,7 @@ REFUSED = {
 @pytest.mark.parametrize("arguments, key", REFUSED.items())
 def test_refused(seen, refused, arguments, key):
     Path("empty").mkdir()
+    Path("photographs/notes.txt").unlink()  # or a line tells that it is left out
     table("others.csv", {"elsewhere.png": ["A dog."]})
     assert key in refused(evaluate.main, *arguments.format(cached=seen).split())
     assert not Path("runs").exists()

@@ -614,7 +614,7 @@ def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere):
     kept, left_out = newest(find_runs(elsewhere / "runs")[0])
     assert {run.folder for run in kept} == {newer, later}
     assert left_out == [f"{older}: {newer} is of the same system and seed, and newer"]
-    (system,) = section_of(elsewhere / "runs").table.systems
+    (system,) = section_of(elsewhere / "runs").systems
     assert system.score("BLEU-1").mean == 23
 
 

@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 from hydra import compose, initialize_config_dir
 from json_files import write_json
+from omegaconf import OmegaConf
 from PIL import Image
 
 from captioning.config.explain import explain
@@ -17,7 +18,6 @@ from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.reading import run_reader
 from captioning.errors import CaptioningError
-from captioning.runs.settings import plain_settings
 
 NAMES = [f"{folder}/{i}.jpg" for folder in "ab" for i in range(5)]
 SETTING = re.compile(r"'?\b(data\.[\w.]+=(?:\[[^]]*\]|[^\s;,']+))'?")
@@ -40,7 +40,7 @@ def outcome(data, *settings, **options):
     with initialize_config_dir(str(CONF), version_base=None):
         config = compose("config", [f"data={data}", *settings])
     try:
-        reader = check_reader(plain_settings(config.data)["reader"]).build()
+        reader = check_reader(OmegaConf.to_container(config.data, resolve=True)["reader"]).build()
         return run_reader(reader, **options)
     except (CaptioningError, ValueError, OSError) as error:
         return explain(error)

@@ -64,7 +64,7 @@ def test_an_example_without_one_of_its_images_is_left_out(tmp_path):
     "rows, cause",
     [
         (["front,caption", "0.png,A dog."], "no column side"),
-        (["image,side,caption", "0.png,1.png,A dog."], "name the columns"),
+        (["image,side,caption", "0.png,1.png,A dog."], "does not name one column"),
         (["front,side,caption", "0.png,1.png,A", "0.png,2.png,B"], "other images in an earlier"),
         (["front,side,caption", "0.png,../1.png,A"], "below the folder"),
         (["front,side,top,caption", "0.png,,1.png,A"], "after an empty column"),
