@@ -1,6 +1,5 @@
 """Compare image-captioning architectures under one data module, one decoder and one scorer."""
 
-import gc
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,14 +32,11 @@ def load(
     The arguments, and what they raise, are those of
     `captioning.captioner.TrainedCaptioner.from_checkpoint`.
     """
-    collects = gc.isenabled()
-    gc.disable()  # or what the imports leave, a million objects, is examined again and again
-    try:
+    from captioning.machine import paused_collection
+
+    with paused_collection():
         # Here, so that `import captioning` alone imports no PyTorch.
         from captioning.captioner import TrainedCaptioner
-    finally:
-        if collects:
-            gc.enable()
     return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)
 
 

@@ -179,18 +179,29 @@ def has_bfloat16(device: "torch.device") -> bool:
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Import and load without garbage collection; what is there in the end is never examined."""
+def paused_collection() -> Iterator[None]:
+    """Import and load without garbage collection."""
     # a million objects that stay: examining them again and again takes a sixth of the time of
     # importing PyTorch
+    collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        gc.enable()
-        if "triton" in sys.modules:  # whose objects, unless examined, are reported as leaks
-            atexit.register(gc.unfreeze)
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """The same in a program of its own; what is there in the end is never examined."""
+    with paused_collection():
+        try:
+            yield
+        finally:
+            gc.freeze()
+            if "triton" in sys.modules:  # whose objects, unless examined, are reported as leaks
+                atexit.register(gc.unfreeze)
 
 
 def share_cores() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioning.data.readers.captions import CaptionRecord
 from captioning.metrics.metric import MAIN
-from captioning.metrics.table import HEADLINES
+from captioning.metrics.table import HEADLINES, score_called
 from captioning.report.gallery import ImageEntry, data_uri, lay_images
 from captioning.report.runs import find_runs, read_record
 from captioning.report.systems import System, group
@@ -43,15 +43,20 @@ class Tested:
         """In the order of the images, with their references and scores; empty without a test."""
         return read_records(self.folder) if captions_file(self.folder).exists() else []
 
+    @property
+    def _headlines(self) -> dict[str, str]:
+        """The main scores as they are printed."""
+        names = [name for name in HEADLINES if name in self.scores]
+        return {name: score_called(name).printed(self.scores[name]) for name in names}
+
     def __repr__(self) -> str:
-        shown = [f"{name} {self.scores[name]:.1f}" for name in HEADLINES if name in self.scores]
+        shown = [f"{name} {score}" for name, score in self._headlines.items()]
         return f"{type(self).__name__}({', '.join([str(self.folder), *shown])})"
 
     def _repr_html_(self) -> str:
         """The main scores, and the first images with captions, or the panels of their maps."""
-        names = [name for name in HEADLINES if name in self.scores]
-        scores = _html_table(names, [[f"{self.scores[name]:.1f}" for name in names]])
-        return scores + self.pictures()
+        scores = self._headlines
+        return _html_table(list(scores), [list(scores.values())]) + self.pictures()
 
     def pictures(self) -> str:
         """The first test images with captions and maps, as HTML."""
@@ -111,7 +116,7 @@ class TrainedRuns(list[Trained]):
     @property
     def table(self) -> list[dict[str, Any]]:
         """A row for each system, as in `table.csv`: means of the seeds, and their deviations."""
-        rows = table_rows({"": self.systems}, cider=None) if self.systems else []
+        rows = table_rows({"": self.systems}, cider=None)
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
     def _repr_html_(self) -> str:

@@ -78,8 +78,18 @@ class Section(Table):
                 for run in system.runs
                 if name not in run.scores and system.score(name)
             ]
-        table = title, systems, published, compared, scores, alike, b""
-        return cls(*table, "".join(parts), figures, left_out)
+        return cls(
+            title=title,
+            systems=systems,
+            published=published,
+            compared=compared,
+            scores=scores,
+            alike=alike,
+            curves=b"",
+            text="".join(parts),
+            figures=figures,
+            left_out=left_out,
+        )
 
     def write(self, output: Path, suffix: str) -> list[Path]:
         """Write the figures and the pairs into a folder; return the pictures."""
