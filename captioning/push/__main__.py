@@ -168,6 +168,7 @@ def card(
 
     data = config.get("choices", {}).get("data") or "its data set"
     title, images = _title_and_images(config)
+    origin = config.get("source", {})  # of `captioning convert`
     scores, results = {}, []
     if record is not None:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
@@ -186,7 +187,7 @@ def card(
                 results.append(result)
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
-        license=licence,
+        license=licence or origin.get("licence"),
         library_name="captioning",
         pipeline_tag=TASK,
         tags=["image-captioning"],
@@ -209,6 +210,7 @@ def card(
         plain=_plain,
         version=__version__,
         data=_plain(data),
+        origin=origin,
         images=images,
         photographs=JOIN.join(["PHOTOGRAPH"] * images),
         call=call,

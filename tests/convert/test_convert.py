@@ -2,16 +2,24 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 import yaml
 from convert.golden import PUBLISHED
-from support import called
+from json_files import write_json
+from processes import forked
+from support import QUIET, called
 
 import captioning
+from captioning import evaluate
 from captioning.convert.__main__ import main
 from captioning.errors import CaptioningError
+from captioning.export.__main__ import main as export
+from captioning.push.__main__ import main as push
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
+
+pytestmark = QUIET
 
 FILES = PUBLISHED / "sgrvinod"
 WEIGHTS, WORDS = next(FILES.glob("*.tar")), next(FILES.glob("WORDMAP*"))
@@ -83,3 +91,75 @@ def test_a_text_file_is_no_checkpoint(tmp_path):
     shutil.copy(WORDS, path)
     with pytest.raises(CaptioningError, match=r"weights\.pth"):
         converted(tmp_path / "out", weights=path)
+
+
+@pytest.fixture
+def coco(tmp_path, monkeypatch):
+    """Four images in Karpathy's layout, and the folder as the current one."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(FILES / "images", "set/images")
+    splits = {"0.png": "train", "1.png": "train", "2.png": "val", "3.png": "test"}
+    words = ["a", "man", "holds", "a", "red", "ball"]
+    write_json(
+        "set/dataset.json",
+        {
+            "images": [
+                {
+                    "filename": name,
+                    "imgid": number,
+                    "split": split,
+                    "sentences": [{"raw": " ".join(words), "tokens": words}],
+                }
+                for number, (name, split) in enumerate(splits.items())
+            ]
+        },
+    )
+    return tmp_path
+
+
+DATA = ["data=karpathy", "data.root=set"]
+
+
+def test_it_is_evaluated_and_exported(folder, coco):
+    called(evaluate.main, f"checkpoint={folder}/checkpoints/best.ckpt", *DATA, "metrics=[BLEU]")
+    (line,) = (coco / "runs/evaluate/captions.jsonl").read_text().splitlines()
+    assert json.loads(line)["caption"] == "stands a"
+    called(export, f"checkpoint={folder}/checkpoints/best.ckpt", "output=shared")
+    (prediction,) = captioning.load("shared").caption(FILES / "images" / "3.png")
+    assert prediction.caption == "stands a"
+
+
+def test_it_is_trained_on_and_resumed(folder, coco):
+    """From its weights, with its words; a run that is killed ends as a whole one."""
+    settings = [
+        *(f"init_from={folder}/checkpoints/best.ckpt", *DATA, "trainer=cpu", "data.batch_size=1"),
+        *(
+            "data.num_workers=0",
+            "trainer.max_epochs=2",
+            "metrics.val=[BLEU]",
+            "metrics.test=[BLEU]",
+        ),
+        *("callbacks.resume.every_n_steps=1", "+callbacks.killer._target_=faults.Killer"),
+    ]
+    ended = forked("run", coco, *settings, "name=whole")
+    assert ended.returncode == 0, ended.stderr
+    killed = forked("run", coco, *settings, "name=killed", KILL="train:4")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    ended = forked("run", coco, *settings, "name=killed", "resume=true")
+    assert "resuming from" in ended.stdout
+    whole, killed = (
+        load_checkpoint(coco / "runs" / f"{name}-sat_soft-seed1" / "checkpoints/last.ckpt").networks
+        for name in ("whole", "killed")
+    )
+    assert all(tensor.equal(killed[name]) for name, tensor in whole.items())
+    begun = load_checkpoint(folder / "checkpoints/best.ckpt").networks
+    assert not whole["model.head.output.weight"].equal(begun["model.head.output.weight"])
+
+
+def test_push_names_source_and_licence(folder, coco):
+    called(push, f"checkpoint={folder}/checkpoints/best.ckpt", "to=card")
+    card = (coco / "card/README.md").read_text()
+    assert "license: mit" in card
+    assert "sgrvinod" in card
+    assert "ICML 2015" in card
+    assert "trained on" not in card

@@ -78,6 +78,8 @@ class Checkpoint(BaseModel):
             isinstance(chosen.get(group), str | None) for group in ("model", "data", "experiment")
         ):
             raise ValueError(f"its choices {quoted(chosen)} are not names by group")
+        if not isinstance(self.config.get("source", {}), dict):  # of `captioning convert`
+            raise ValueError("its source is no mapping")
         if not are_quantiles(self.quantiles):
             raise ValueError("the quantiles of its scores are not ascending")
         if damaged := _infinite(self.state):
