@@ -1,13 +1,20 @@
-"""A run on Chinese captions, from the data to the scores of its checkpoint."""
+"""Runs on Chinese and on Vietnamese captions, from the data to scores and pages."""
 
+import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from json_files import read_json
+from pictures import plain
 from support import QUIET, called, captions_of, composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, run
+from captioning.report import __main__ as report
+from captioning.report.compare import __main__ as compare
+from captioning.runs.evaluation.attention_file import FILE, read
 
 pytestmark = QUIET
 CHINESE = [
@@ -50,3 +57,53 @@ def test_unknown_words_are_counted_and_many_are_warned_of(elsewhere, caplog):
     run.main.__wrapped__(config)
     assert "vocabulary: 5 (50.0 % of words unknown)" in caplog.text
     assert "50 % of the words of the training captions are unknown: " in caplog.text
+
+
+LONGEST_MATCH = """
+import re
+
+def split(text):
+    return re.findall(r"học sinh|xe đạp|\\w+", text.lower())
+"""
+
+
+@pytest.fixture
+def segmenter(elsewhere, monkeypatch):
+    """A function whose words have blanks inside."""
+    Path("segmenter.py").write_text(LONGEST_MATCH)
+    monkeypatch.syspath_prepend(Path.cwd())
+    yield "segmenter.split"
+    sys.modules.pop("segmenter", None)
+
+
+def test_vietnamese_words_with_blanks_inside(segmenter):
+    text, words = "Học sinh đi xe đạp.", ["học sinh", "đi", "xe đạp"]
+    rows = ["image,caption,split"]
+    for i in range(12):
+        plain(Path(f"data/{i}.png"), colour=(20 * i, 9, 9))
+        rows.append(f"{i}.png,{text},{'train' if i < 8 else 'val' if i < 10 else 'test'}")
+    Path("data/captions.csv").write_text("\n".join(rows))
+    own = "data=csv", "data.root=data", "data.language=vi", f"data.tokens={segmenter}"
+    few = "backbone=small_cnn", "callbacks.attention.images=1", "optimizer.lr=0.1"
+    config = miniature(composed(*own, *few, "model=sat_soft"))
+    config.test, config.trainer.limit_train_batches, config.trainer.max_epochs = True, 1.0, 8
+    run.main.__wrapped__(config)
+    (folder,) = Path("runs").iterdir()
+    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu", modules=["segmenter"])
+    assert {*captioner.vocabulary.words} == {*words}
+    assert {line["caption"] for line in captions_of(folder)} == {"học sinh đi xe đạp"}
+    scores = read_json(folder / "scores.json")["scores"]
+    assert scores["BLEU-3"] == pytest.approx(100, abs=1e-3)
+    assert scores["BLEU-4"] < 5  # of three words, where blanks would make five
+    assert scores["length"] == 3
+    assert {record.words for record in read(folder / FILE)} == {tuple(words)}
+    # the pages mark the same words
+    called(report.main, "runs=runs", "output=report", "modules=[segmenter]", "metrics=[BLEU]")
+    file = folder / "captions.jsonl"
+    pair = f"files=[{file},{file}]", "output=pair", "metrics=[BLEU]"
+    called(compare.main, *pair, "modules=[segmenter]")
+    for page in ("report", "pair"):
+        html = Path(page, "index.html").read_text()
+        shown = re.findall(r'"words": (\[.*?\])', html)
+        assert shown
+        assert all(json.loads(each) == words for each in shown), page

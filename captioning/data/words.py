@@ -5,6 +5,8 @@
 | `words` | letters, digits and inner apostrophes; outside English inner hyphens too | a blank |
 | `characters` | each character of a script without blanks, else as above | nothing beside one |
 | `my.split` | what the function returns, without punctuation | as the language is written |
+
+A word of a user's function may contain single blanks, as those of Vietnamese do.
 """
 
 import inspect
@@ -135,12 +137,11 @@ class Language:
         with naming(f"data.tokens={self.tokens} fails for {quoted(text)}"):
             words = tuple(function(text))
         for word in words:
-            if not isinstance(word, str) or len(word.split()) > 1:
+            if not isinstance(word, str):
                 raise CaptioningError(
-                    f"data.tokens={self.tokens} gives {word!r:.60} for {quoted(text)}: a word is "
-                    "text without blanks"
+                    f"data.tokens={self.tokens} gives {word!r:.60}, no text, for {quoted(text)}"
                 )
-        return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
+        return tuple(" ".join(word.split()) for word in words if any(map(str.isalnum, word)))
 
 
 @cache

@@ -21,6 +21,7 @@ from captioning.metrics.statistics import PERCENT, MetricResult, Statistics, gro
 from captioning.metrics.table import DEFAULT_METRICS, SCORES, build_metrics
 
 PTB = "PTB"
+BLANK = "\u2423"  # within a word, in tokens that are separated by blanks
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,8 @@ class Scorer:
         words of the data.
         """
         if self.tokenizer != PTB:
-            return [" ".join(self.language.split(text)) for text in texts]
+            split = map(self.language.split, texts)
+            return [" ".join(word.replace(" ", BLANK) for word in words) for words in split]
         unproved = sum(not is_proved(text) for text in texts)
         if unproved and has_java():
             try:

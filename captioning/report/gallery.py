@@ -187,7 +187,7 @@ def _lay_maps(images: Sequence[ImageEntry], index: int, system: System, heads: i
         if line is None or caption is None or not caption.words:
             continue
         by_blanks = line.caption.split()
-        if "".join(caption.words) != "".join(by_blanks):
+        if "".join(caption.words).replace(" ", "") != "".join(by_blanks):
             continue  # another test has left these maps
         if [*caption.words] != by_blanks:
             image.words[index] = caption.words

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from refusals import refuses
 
+from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
+from captioning.tokens import UNK
 
 
 @pytest.mark.parametrize(
@@ -146,11 +148,25 @@ def test_a_function_of_the_user():
             (Language("en", f"mine.{name}"), "a", name)
             for name in ("getcwd", "CONSTANT", "missing", "fails", "letters")
         ),
-        (Language("en", "mine.split"), "a dog", "without blanks"),
         (Language("en", "no_module.split"), "a", "no_module"),
     ):
         with refuses(key):
             refused.split(text)
+
+
+@pytest.mark.usefixtures("mine")
+def test_words_with_blanks_inside():
+    """As segmenters of Vietnamese give them; an underscore is what its author meant by it."""
+    vietnamese = Language("vi", "mine.split", ["mine"])
+    words = vietnamese.split("xe  đạp|của| học\N{NO-BREAK SPACE}sinh|snake_case|!")
+    assert words == ("xe đạp", "của", "học sinh", "snake_case")
+    assert vietnamese.join(words) == "xe đạp của học sinh snake_case"
+    vocabulary = Vocabulary(words, vietnamese)
+    ids = vocabulary.encode(words)
+    assert UNK not in ids
+    assert vocabulary.words_of(ids) == vocabulary.each_word(ids) == [*words]
+    assert vocabulary.words_in("học sinh") == ["học sinh"]
+    assert [*vocabulary.words_in("học sinh|của")] == ["học sinh", "của"]
 
 
 def test_the_language_of_a_runs_data():

@@ -31,7 +31,7 @@ def write_comparison(
     content = Gallery(images, pair.names, [""] * len(pair.sides)).content(DIGITS)
     for entry, *split in zip(content["data"]["images"], *pair.words, strict=True):
         for answer, words in zip(entry["answers"], split, strict=True):
-            if " ".join(words) != answer["caption"]:
+            if [*words] != answer["caption"].split():
                 answer["words"] = words  # as they are counted
     content["data"]["systems"] = [{"label": side.label, "attention": ""} for side in pair.sides]
     # both counts of a term, and the ends of the interval
