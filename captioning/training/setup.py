@@ -130,8 +130,9 @@ def build_backbone(
         with AllocationLimit():
             backbone = build("backbone", Backbone, without_weights(settings.backbone), None)
         initial.fill("backbone", backbone)
+    changes = parts["data.view"].build()  # or it would be refused after features are computed
     if settings.data.views > 1:
-        backbone.with_transform(parts["data.view"].build().view(1))  # or it says that it has none
+        backbone.with_transform(changes.view(1))  # or it says that it has none
     return backbone
 
 

@@ -11,6 +11,7 @@ from support import QUIET, assembled, composed, miniature
 
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.shapes import ShapesReader
+from captioning.data.views import RandomChange
 from captioning.decoding import Filter, Filters
 from captioning.metrics.ngrams import Bleu
 from captioning.models import Transformer
@@ -29,7 +30,7 @@ def broken(base):
     return type(f"Broken{base.__name__}", (base,), {"__init__": fail, "__module__": __name__})
 
 
-BASES = (SmallCNN, ShapesReader, Filters, Transformer, CrossEntropy, Callback)
+BASES = (SmallCNN, ShapesReader, Filters, Transformer, CrossEntropy, Callback, RandomChange)
 for each in (*BASES, CSVLogger, torch.optim.Adam, torch.optim.lr_scheduler.StepLR, Bleu):
     globals()[f"Broken{each.__name__}"] = broken(each)
 
@@ -53,6 +54,7 @@ PLACES = {
     "backbone": "BrokenSmallCNN",
     "model": "BrokenTransformer",
     "data.reader": "BrokenShapesReader",
+    "data.view": "BrokenRandomChange",
     "objective": "BrokenCrossEntropy",
     "decoding.filters": "BrokenFilters",
     "optimizer": "BrokenAdam",
