@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +16,12 @@ import yaml
 from hydra._internal.utils import get_args_parser
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from captioning import run
+from captioning import predict, run
 from captioning.config.arguments import split_options
 from captioning.config.command import start
 from captioning.config.schemas.run import RunDataSettings
 from captioning.config.types import Count, PathText, validated
+from captioning.export import __main__ as export
 from captioning.report.compare.__main__ import main as compare
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -89,6 +91,14 @@ def test_a_plugin_that_is_not_installed(refused):
     assert "captioning[optuna]" in refused(
         run.main, "-m", "hydra.sweeper._target_=hydra_plugins.none.None"
     )
+
+
+def test_the_command_that_makes_graphs_is_named(refused):
+    """`captioning export` made them once; only in its place is it meant by `format`."""
+    said = refused(export.main, "format=onnx", "checkpoint=pretrained")
+    (module,) = re.findall(r"python -m ([\w.]+)", said)
+    assert find_spec(module)
+    assert "python -m" not in refused(predict.main, "format=onnx")
 
 
 def _ended_by(failure):
