@@ -42,7 +42,7 @@ def main(config: DescribeSettings) -> None:
     from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
     from captioning.describe.findings import find_problems
-    from captioning.describe.images import describe_images
+    from captioning.describe.images import Pairs, describe_images
     from captioning.describe.page import as_text, write_description
 
     reader = check_reader(data["reader"]).build()
@@ -62,9 +62,9 @@ def main(config: DescribeSettings) -> None:
         vocabulary, refusal = Vocabulary([]), str(error)
     numbers, locations = describe_captions(splits, vocabulary, data["max_words"], root)
     locations["skipped"] = list(map(explain, skipped))
-    numbers["photographs"] = {}
+    numbers["photographs"], pairs = {}, Pairs()
     if config.images:
-        numbers["photographs"], of_images = describe_images(splits, root, drawn)
+        numbers["photographs"], of_images, pairs = describe_images(splits, root, drawn)
         locations |= of_images
     numbers["data"] = (
         config.composed.choices.data
@@ -83,7 +83,7 @@ def main(config: DescribeSettings) -> None:
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"
     write_json(record, {**numbers, "findings": list(map(asdict, findings))})
-    write_description(page, numbers, findings)
+    write_description(page, numbers, findings, pairs)
     with while_read():
         print(as_text(numbers, findings), page, record, sep="\n")
 

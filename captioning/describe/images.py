@@ -4,7 +4,7 @@ P photographs, H = W = 8 pixels.
 """
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,11 +33,16 @@ ALIKE, NEAR, GREY = 0.1, 2, 4
 PART = 0.5  # of the range of 16 bits: images that use less were made with fewer bits (D)
 
 
+Pairs = dict[str, list[tuple[Path, Path]]]
+"""Files of two photographs that look the same, in the order of their locations."""
+
+
 class ImageFile(NamedTuple):
     """The content of a file."""
 
     split: str
     name: str
+    path: Path
     format: str | None
     mode: str
     size: tuple[int, int]  # width and height, upright
@@ -49,8 +54,8 @@ class ImageFile(NamedTuple):
 
 def describe_images(
     splits: Splits, root: str | Path | None, drawn: bool
-) -> tuple[dict[str, Any], Locations]:
-    """Numbers of all photographs, and places of what is wrong.
+) -> tuple[dict[str, Any], Locations, Pairs]:
+    """Numbers of all photographs, places of what is wrong, and pairs that look the same.
 
     Scenes that are `drawn` may look alike.
     """
@@ -69,16 +74,18 @@ def describe_images(
     locations = Locations(list)
     locations["missing"] = [f"{split} {name}" for split, name, path in files if path in absent]
     locations["broken"] = [result for result in results if isinstance(result, str)]
+    pairs: Pairs = defaultdict(list)
     for kind, one, other in _pairs(good, drawn):
-        where = "within a split" if one.split == other.split else "between splits"
-        locations[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
+        kind += " within a split" if one.split == other.split else " between splits"
+        locations[kind].append(f"{one.split} {one.name} = {other.split} {other.name}")
+        pairs[kind].append((one.path, other.path))
     numbers = _numbers(good, drawn)
     low, high = numbers["16-bit range"] or FULL_RANGE
     narrow = high - low < PART * FULL_RANGE[1]
     if low < high and (narrow or low < 0 or high > FULL_RANGE[1]):
         deep = [image for image in good if image.extrema]
         locations["16 bits"] = [f"{image.split} {image.name}" for image in deep]
-    return numbers, locations
+    return numbers, locations, pairs
 
 
 def _numbers(good: Sequence[ImageFile], drawn: bool) -> dict[str, Any]:
@@ -109,13 +116,13 @@ def _numbers(good: Sequence[ImageFile], drawn: bool) -> dict[str, Any]:
 
 def _look(file: tuple[str, str, Path]) -> ImageFile | str:
     """Read a file, or say why it cannot be read."""
-    split, name, path = file
+    path = file[-1]
     try:
         with open_image(path) as image:
             turned = turn(image)
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None
-            header = split, name, image.format, image.mode, size, turned is not None, extrema
+            header = *file, image.format, image.mode, size, turned is not None, extrema
         with open_source(path) as source:
             digest = hashlib.sha256(source.read()).digest()
         return ImageFile(*header, digest, SMALL.read(path).numpy())

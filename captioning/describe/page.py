@@ -7,12 +7,15 @@ from typing import Any
 
 from captioning.describe.captions import LONGEST
 from captioning.describe.findings import GRADES, Finding
+from captioning.describe.images import Pairs
 from captioning.errors import listed, one_line, quoted
 from captioning.files import markdown_table
+from captioning.report.gallery import data_uri, read_image
 from captioning.report.page import environment, write_page
 
 WIDTH = 112  # of the text
 PLACES, BARS = 20, 30  # that are listed
+PAIRS, SIDE = 8, 200  # that are shown of a finding, and pixels of a longer side
 SHARES = (
     "longer than max_words",
     "twice for a photograph",
@@ -33,7 +36,9 @@ def as_text(numbers: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence[Finding]) -> None:
+def write_description(
+    path: Path, numbers: Mapping[str, Any], findings: Sequence[Finding], pairs: Pairs
+) -> None:
     """Write the page; everything that a reader sees is in `templates/`."""
     charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
     charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])
@@ -47,13 +52,20 @@ def write_description(path: Path, numbers: Mapping[str, Any], findings: Sequence
         ["page.css"],
         [],
         findings=findings,
+        pairs=pairs,
+        thumbnail=_thumbnail,
         grades=GRADES,
         numbers=numbers,
         rows=rows(numbers),
         facts=facts(numbers),
         charts=charts,
         places=PLACES,
+        shown=PAIRS,
     )
+
+
+def _thumbnail(file: Path) -> str:
+    return data_uri("image/jpeg", read_image([file], SIDE)[0])
 
 
 def rows(numbers: Mapping[str, Any]) -> list[list[str]]:

@@ -3,6 +3,9 @@ without any.
 """
 
 import random
+import re
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +70,13 @@ def described(elsewhere, printed):
         return text, read_json(record)
 
     return run
+
+
+def shown_pairs(page):
+    """The pictures side by side in each figure of a page."""
+    figures = re.findall("<figure><img.*?</figure>", Path(page).read_text())
+    pairs = [re.findall(r"data:image/jpeg;base64,([^\"]+)", figure) for figure in figures]
+    return [[Image.open(BytesIO(b64decode(text))) for text in pair] for pair in pairs]
 
 
 def where(findings):
@@ -157,7 +167,7 @@ def found(texts, nouns=(), tokens=False, images=Path(), drawn=None):
     numbers, places = describe_captions(splits, vocabulary, 14, Path.cwd())
     numbers |= {"settings": {"max_words": 14, "language": "en"}, "photographs": {}}
     if drawn is not None:
-        numbers["photographs"], more = describe_images(splits, images, drawn)
+        numbers["photographs"], more, _ = describe_images(splits, images, drawn)
         places |= more
     ignored = ("unknown", *SIZES)
     findings = find_problems(numbers, places)
@@ -240,6 +250,11 @@ def test_each_fault_of_photographs_is_found_where_it_is(described, elsewhere):
         "copies within a split": ["train images/train3.jpg = train images/train4.jpg"],
     }
     assert "check   captions without a word: 2. " in text
+    assert [[image.size for image in pair] for pair in shown_pairs("describe/index.html")] == [
+        [(67, 48), (67, 48)],
+        [(64, 48), (32, 24)],  # upright
+        [(71, 48), (71, 48)],
+    ]
     numbers = record["photographs"]
     assert (numbers["read"], numbers["modes"]) == (7, {"RGB": 6, "CMYK": 1})
     assert (numbers["turned by EXIF"], numbers["without colour"]) == (1, 1)
@@ -251,6 +266,21 @@ def test_each_fault_of_photographs_is_found_where_it_is(described, elsewhere):
     skipped, *others = where(record["findings"]).items()
     assert skipped[0] == "skipped"
     assert [kind for kind, _ in others] == ["unknown", "wordless"]
+
+
+def test_the_first_of_many_pairs_are_shown_small(described, elsewhere):
+    texts = CLEAN | {"train": [[f"a dog {'runs ' * n}"] for n in range(10)]}
+    images = write(elsewhere / "data", texts, (600, 300)) / "images"
+    for number in range(1, 10):
+        photograph(images / f"train{number}.jpg", 0, (600 - 2 * number, 300))
+    _, record = described()
+    assert len(where(record["findings"])["alike within a split"]) > 8
+    pairs = shown_pairs("describe/index.html")
+    assert len(pairs) == 8
+    for one, other in pairs:
+        assert max(*one.size, *other.size) == 200
+        other = np.float32(other.resize(one.size))
+        assert np.abs(np.float32(one) - other).mean() < 8  # of 255
 
 
 @pytest.mark.parametrize(
