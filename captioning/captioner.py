@@ -29,7 +29,6 @@ from captioning.decoding.ranking import confidence
 from captioning.errors import CaptioningError
 from captioning.machine import get_device
 from captioning.models.protocol import Captioner
-from captioning.pretrained.api import is_api
 from captioning.pretrained.library import is_untrained
 from captioning.pretrained.named import PRETRAINED, checkpoint_path
 from captioning.runs.checkpoints.networks import Network, load_network, with_checkpoint_context
@@ -124,8 +123,7 @@ class TrainedCaptioner:
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also
                 as `URL#sha256=HEX` or `hf:USER/NAME`; or `transformers:FOLDER`, a captioner of that
-                library; or `api:http://HOST/v1#MODEL`, of a server. None is the bundled captioner,
-                or the first member of an ensemble.
+                library. None is the bundled captioner, or the first member of an ensemble.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a
                 `_target_`, another search. `ensemble` is a list of checkpoints over one vocabulary
@@ -145,10 +143,6 @@ class TrainedCaptioner:
         if is_untrained(path):
             if bfloat16:
                 raise CaptioningError(f"checkpoint={path} has its own precision: bfloat16=false")
-            if is_api(path):
-                from captioning.runs.checkpoints.api import load_api
-
-                return cls(*load_api(str(path), decoding))
             from captioning.runs.checkpoints.library import load_library
 
             return cls(*load_library(str(path), torch_device, decoding))

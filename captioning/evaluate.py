@@ -25,7 +25,6 @@ from captioning.describe.findings import find_in_texts
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import unsupported_metrics
 from captioning.metrics.wording import wording
-from captioning.pretrained.api import announce
 from captioning.pretrained.named import checkpoint_path
 from captioning.report.summary import print_summary, print_views
 from captioning.runs.evaluation.attention_file import FILE as ATTENTION
@@ -105,7 +104,6 @@ def score_checkpoint(config: EvaluateSettings) -> None:
     )
     texts = {"references": list(chain(*references.values()))}
     folder = begin(config, scoring, [f"images: {len(references)}"], texts)
-    announce(config.checkpoint, len(references) * len(config.corruptions))
     views: dict[str, dict[str, float]] = {}
     for view in config.corruptions:
         scoring.start()

@@ -46,8 +46,6 @@ LARGEST_MAPS = 2**29
 """Bytes of an unpacked `attention.npz`; a thousand captions take some ten millions."""
 LARGEST_DOWNLOAD = 10**11
 """Bytes of a file whose server does not say how long it is."""
-LARGEST_ANSWER = 2**20
-"""Bytes that a server of chats may answer about an image."""
 MAX_CHARACTERS = 10_000
 """Of a caption, far above any real one: a million of them make METEOR hang, hours later."""
 RATIO = 200

@@ -22,7 +22,6 @@ from captioning.data.readers.ids import file_name
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images, to_json
 from captioning.machine import without_collection
-from captioning.pretrained.api import announce
 from captioning.pretrained.named import PRETRAINED
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
@@ -141,7 +140,6 @@ def caption_files(
     panels = None
     if config.attention:
         panels = Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
-    announce(config.checkpoint, len(examples))
 
     def readable() -> "Iterator[tuple[tuple[Path, ...], tuple[Tensor, ...]]]":
         for paths in examples:
@@ -155,9 +153,6 @@ def caption_files(
         predictions = captioner.caption_tensors([pixels for _, pixels in batch])
         for (paths, pixels), prediction in zip(batch, predictions, strict=True):
             name = JOIN.join(map(str, paths))
-            if prediction.decoded.problem:
-                problems.add(f"{name}: {prediction.decoded.problem}")
-                continue
             line = {"image": name, **_caption(prediction)}
             if prediction.alternatives:
                 line["alternatives"] = [_caption(other) for other in prediction.alternatives]

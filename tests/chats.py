@@ -49,8 +49,9 @@ class Server:
     go_on: threading.Event = field(default_factory=threading.Event)
     address: str = ""
 
-    def checkpoint(self, model="eyes:7b"):
-        return f"api:{self.address}/v1#{model}"
+    @property
+    def setting(self):
+        return f"address={self.address}/v1#eyes:7b"
 
 
 @contextmanager

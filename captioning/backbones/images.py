@@ -4,7 +4,6 @@ B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, b
 padding a fourth channel: 255 on the photograph, 0 in the padding.
 """
 
-import io
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -109,14 +108,6 @@ class ImageTransform:
         return torch.stack(
             [(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1
         )
-
-
-def to_jpeg(image: Tensor, quality: int) -> bytes:
-    """A JPEG file of an image `[4, H, W]` that was padded, without the padding."""
-    inside, file = image[3] > 0, io.BytesIO()
-    colours = image[:3, inside.any(1)][..., inside.any(0)].permute(1, 2, 0)
-    Image.fromarray(colours.numpy()).save(file, "JPEG", quality=quality)
-    return file.getvalue()
 
 
 def _tensor(image: Image.Image) -> Tensor:

@@ -49,7 +49,6 @@ from captioning.data.readers.reading import Reader
 from captioning.data.subwords import BPE, build_vocabulary, read_tokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
-from captioning.pretrained.api import Asking, is_api, read_address
 from captioning.pretrained.library import is_untrained, read_folder
 from captioning.pretrained.named import check_checkpoint
 from captioning.tokens import FROM_CHECKPOINT
@@ -107,13 +106,14 @@ SEARCHES = settings_of_parts("decoding")
 FILTERS = (group_of("FilterSettings", SEARCHES["decoding.filters"]) | None, None)
 SearchSettings: Any = group_of("SearchSettings", SEARCHES["decoding"], filters=FILTERS)
 """Settings that replace those of a checkpoint's search."""
-ENSEMBLE = Setting(list[str], "checkpoints whose word probabilities are averaged", None)
+OF_CAPTIONERS = {
+    "prompt": Setting(str, "text that asks a model of transformers, 'Describe the image.'", None),
+    "ensemble": Setting(list[str], "checkpoints whose word probabilities are averaged", None),
+}
 EnsembleSettings: Any = group_of(
-    "EnsembleSettings",
-    SEARCHES["decoding"] | settings_of(Asking) | {"ensemble": ENSEMBLE},
-    filters=FILTERS,
+    "EnsembleSettings", SEARCHES["decoding"] | OF_CAPTIONERS, filters=FILTERS
 )
-"""Also those of servers, and several checkpoints that search together."""
+"""Also those of models of transformers, and of several checkpoints that search together."""
 
 
 class CaptionerSettings(Settings):
@@ -140,9 +140,7 @@ class CaptionerSettings(Settings):
         """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
         members = self.decoding.ensemble
         for setting in (self.checkpoint, *(members if isinstance(members, list) else ())):
-            if is_api(setting):
-                read_address(setting)
-            elif is_untrained(setting):
+            if is_untrained(setting):
                 read_folder("checkpoint", setting)
             elif setting is not None:
                 check_checkpoint("checkpoint", setting)

@@ -29,7 +29,6 @@ class GeneratedCaption:
         alternatives: further captions of the image, best first, without `alternatives`.
         attended: `[T, L]`, the location that hard attention took at each step; None if it took the
             expected context.
-        problem: why there are no tokens, of a server that was asked and gave none.
         entropy: entropy in nats of the distribution of each token, if measured (`with_entropy`).
     """
 
@@ -39,7 +38,6 @@ class GeneratedCaption:
     alternatives: list["GeneratedCaption"] = field(default_factory=list)
     attended: "Tensor | None" = None
     entropy: list[float] = field(default_factory=list)
-    problem: str = ""
 
     @classmethod
     def of(cls, tokens: list[int], score: float, maps: "Sequence[Tensor]") -> Self:

@@ -23,8 +23,6 @@ from captioning.files import (
 
 LIBRARY = "transformers:"
 """In a checkpoint's name, before the folder of a model that was not trained here."""
-API = "api:"
-"""In a checkpoint's name, before the address of a server and the name of its model."""
 UNTRAINED = "not trained here"
 DATA: Config = {"language": "en", "tokens": "words", "root": None, "eval_batch_size": 16}
 """Settings of `data` of a captioner that was not trained here (D)."""
@@ -155,5 +153,5 @@ def library_digest(setting: object) -> str:
 
 
 def is_untrained(setting: object) -> bool:
-    """Tell whether a checkpoint was not trained here: a folder of the library, or a server."""
-    return str(setting).startswith((LIBRARY, API))
+    """Tell whether a checkpoint was not trained here, but is a folder of the library."""
+    return str(setting).startswith(LIBRARY)

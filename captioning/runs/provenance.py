@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from captioning.config.registry import PACKAGE
 from captioning.data.words import ENGLISH, Language
-from captioning.pretrained.api import is_api
 from captioning.pretrained.library import is_untrained, library_digest
 from captioning.pretrained.named import checkpoint_path
 
@@ -37,8 +36,6 @@ LIBRARIES = (
 
 def file_record(file: object) -> dict[str, str]:
     """Name or address of a file with a digest of its content, for the provenance."""
-    if is_api(file):
-        return {"file": str(file)}  # of which nobody here knows the content
     if is_untrained(file):
         return {"file": str(file), "sha256": library_digest(file)}
     with checkpoint_path(file).open("rb") as content:

@@ -17,7 +17,6 @@ from captioning.features.build import FeatureStore
 from captioning.metrics.wording import TrainingCaptions, caption_statistics
 from captioning.models.protocol import Captioner
 from captioning.progress import progress_bar
-from captioning.runs.checkpoints.api import count_problems
 from captioning.runs.evaluation.attention_file import AttentionRecord
 from captioning.runs.evaluation.data_set import DataSet, data_settings
 from captioning.runs.provenance import device_name
@@ -102,7 +101,6 @@ class Generation:
         generated = [
             caption.without_maps() for caption in self.generate(view, name, save_attention)
         ]
-        self.provenance |= count_problems(generated)
         vocabulary = self._captioner.vocabulary
         statistics = wording_of(generated, vocabulary, self._data_set.training)
         return [[vocabulary.decode(c.tokens) for c in one.every] for one in generated], statistics
