@@ -12,9 +12,9 @@ from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import normalize
 
 from captioning.metrics.contrasts import Measured, contrast
-from captioning.report.power import Components
 from experiments.architecture_or_features import components
 from experiments.error_rates import rates
+from experiments.power import Components
 from experiments.weights import convert
 
 pytestmark = pytest.mark.soak  # they guard records

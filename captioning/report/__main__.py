@@ -46,8 +46,6 @@ class ReportSettings(Settings):
     """adds the training time, in seconds, to this validation CIDEr"""
     paired: str | None
     """a setting: runs with equal values belong together, such as data.train_images_seed"""
-    power: Annotated[float, Interval(gt=0, le=1000)] | None
-    """adds how many seeds and images a difference of this many CIDEr points needs"""
     cache: PathText
     """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
@@ -67,7 +65,7 @@ def main(config: ReportSettings) -> None:
     from captioning.report.page import write_report
     from captioning.report.section import Section
 
-    groups = {title: group(members) for title, members in _by_data(runs).items()}
+    groups = {title: group(members) for title, members in by_data(runs).items()}
     untrained = untrained_rows(given_path(config.runs))
     sections = [Section.build(title, groups[title], untrained, config) for title in groups]
     left_out += unsupported_metrics(config.metrics, ENGLISH)
@@ -118,7 +116,7 @@ def _tested_runs(config: ReportSettings) -> tuple[list[Run], list[str]]:
     return runs, left_out
 
 
-def _by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs whose captions answer the same task, below a title.
 
     Different data have different tables.

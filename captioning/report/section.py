@@ -18,7 +18,6 @@ from captioning.report.comparison import (
 )
 from captioning.report.figures import as_svg, curves, intervals, matrix, save
 from captioning.report.page import Table
-from captioning.report.power import power_sentence
 from captioning.report.published import Published, published_rows
 from captioning.report.runs import Run
 from captioning.report.systems import System
@@ -69,8 +68,6 @@ class Section(Table):
         if scores:
             parts.append(difference_tables(systems, compared, scores[0], tabled))
             figures["pairs"] = matrix(systems, compared, scores[0])
-        if config.power:
-            parts.append(power_sentence(systems, config.power))
         for name in score_names(systems, MAIN):
             left_out += [
                 f"{name} of {run.folder}: it has none; means are of the other runs"

@@ -23,9 +23,9 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from captioning.metrics.contrasts import Difference, Measured, contrast
-from captioning.report.power import Components, components, scores_of_runs
 from captioning.report.runs import find_runs
 from captioning.report.systems import System, group, newest
+from experiments.power import Components, components, scores_of_runs
 
 HERE = Path(__file__).parent
 SIZES = {"1,000 scenes": 1000, "3,000 scenes": 3000, "10,000 scenes": 10_000}
@@ -211,7 +211,7 @@ def simulate(cases: dict[str, Recorded], number: int) -> Iterator[dict[str, obje
         for column, results in (("before agree outside", old), ("agree outside", found)):
             alike = [d.excludes_zero for d, a in zip(results, agree, strict=True) if a]
             row[column] = f"{100 * np.mean(alike):.1f}" if len(alike) >= FEW else ""
-        if runs[0] == runs[1] > 1 == ratio:  # as `power=` assumes
+        if runs[0] == runs[1] > 1 == ratio:  # as `experiments.power` assumes
             halves = np.array([((d.high or 0) - (d.low or 0)) / 2 for d in found])
             observed = np.array([d.difference for d in found])
             for column, probability in (("detectable", 0.8), ("just", 0.5)):

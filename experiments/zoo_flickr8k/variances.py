@@ -11,10 +11,10 @@ from statistics import NormalDist
 import numpy as np
 
 from captioning.metrics.contrasts import Measured
-from captioning.report.power import Components, components
 from captioning.report.runs import find_runs
 from captioning.report.systems import group, newest
 from captioning.runs.evaluation.captions import add_scores
+from experiments.power import Components, components
 
 SEEDS, IMAGES = 3, 5000
 

@@ -1,5 +1,10 @@
 """How small a difference between two systems a comparison can find, and what a smaller one needs.
 
+    python -m experiments.power RUNS [DIFFERENCE] [CACHE]
+
+Prints it for each data set of the tested runs below a folder: the difference that their seeds and
+images can detect, and the seeds and images that `DIFFERENCE` (1 CIDEr) needs.
+
 S runs (seeds) of each system, n test images. With the components of `captioning.metrics.contrasts`
 the difference of two systems' means has the variance
 
@@ -11,17 +16,24 @@ the mean over the quantiles of both variances.
 """
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import chdtri, ndtr, stdtrit
 
 from captioning.metrics.contrasts import LEVEL, Measured
 from captioning.metrics.statistics import Array
 from captioning.metrics.table import HEADLINE
-from captioning.report.systems import System
+from captioning.report.__main__ import by_data
+from captioning.report.runs import find_runs
+from captioning.report.systems import System, group, newest
+from captioning.runs.evaluation.captions import add_scores
 
 MOST = 1_000_000  # seeds or images: more is no answer
 MORE_IMAGES = 10  # times those of the test, where neither seeds nor images do alone
@@ -42,8 +54,6 @@ class Components:
         """The probability that the interval excludes 0, by the difference, for at least 2 seeds and
         2 images.
         """
-        from scipy.special import chdtri, ndtr, stdtrit  # here, as it takes a third of a second
-
         by_seed = (self.seed + self.both / images) / seeds
         by_image = 2 * self.image / images
         error = math.sqrt(2 * by_seed + by_image)
@@ -65,8 +75,6 @@ class Components:
 
     def detectable(self, seeds: int, images: int, probability: float = FOUND) -> float:
         """The difference that is found with a probability, from 2 seeds and 2 images."""
-        from scipy.optimize import brentq  # here, as `scipy.special` in `power`
-
         power = self.power(seeds, images)
         return float(brentq(lambda difference: power(difference) - probability, 0, MOST))
 
@@ -105,8 +113,7 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 def power_sentence(systems: Sequence[System], difference: float) -> str:
     """What the runs of a table can tell apart by `HEADLINE`, and what it takes to tell
-    `difference`, as Markdown. Empty if fewer than two systems have two runs each on the same
-    images.
+    `difference`. Empty if fewer than two systems have two runs each on the same images.
     """
     tables = [table for table in map(scores_of_runs, systems) if table is not None]
     if len(tables) < 2 or len({table.shape[1] for table in tables}) > 1:
@@ -127,11 +134,11 @@ def power_sentence(systems: Sequence[System], difference: float) -> str:
     needed = " or ".join(needs)
     just = variances.detectable(seeds, images, JUST)
     return (
-        f"\nWith {seeds} seeds and {images:,} test images, a difference of "
+        f"With {seeds} seeds and {images:,} test images, a difference of "
         f"{variances.detectable(seeds, images):.1f} {HEADLINE} between two systems is detectable: "
         "the 95 % interval of one comparison excludes 0 with a probability of 80 %. An observed "
         f"difference of about {just:.1f} is just significant (variances of {len(tables)} systems). "
-        f"To detect a difference of {difference:g}, two systems need {needed}.\n"
+        f"To detect a difference of {difference:g}, two systems need {needed}."
     )
 
 
@@ -146,3 +153,16 @@ def scores_of_runs(system: System) -> Array | None:
     if any(None in row for row in rows) or len({*map(len, rows)}) > 1:
         return None
     return np.array(rows, float)
+
+
+def main(folder: str, difference: str = "1", cache: str = "cache") -> None:
+    runs, _ = newest(find_runs(Path(folder))[0])
+    for run in runs:
+        add_scores(run.captions, [HEADLINE], run.spoken([]), Path(cache))
+    for title, members in by_data(runs).items():
+        sentence = power_sentence(group(members), float(difference))
+        print(f"{title}: {sentence or 'no two systems have two runs each on the same images'}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from written import section_of, write_run
+from report.written import write_run
 
 from captioning.metrics.contrasts import Measured, contrast
-from captioning.report.power import Components, components
+from experiments.power import Components, components, main
 
 KNOWN = Components(seed=0.8, image=400.0, both=900.0)
 
@@ -60,7 +60,7 @@ def test_the_fewest_seeds_and_images():
     assert KNOWN.images_for(1.0, 3) is None  # and so do three seeds
 
 
-def test_below_a_table(elsewhere):
+def test_of_a_folder_of_runs(elsewhere, capsys):
     rows = {
         ("a", 1): [10.0, 40.0, 70.0],
         ("a", 2): [20.0, 40.0, 75.0],
@@ -73,9 +73,15 @@ def test_below_a_table(elsewhere):
         write_run(elsewhere / "runs", model, seed, ciders=ciders, name="own")
     tables = ([row for (name, _), row in rows.items() if name == model] for model in "ab")
     pairs = [Measured.from_values(np.array(table)) for table in tables]
-    text = section_of(elsewhere / "runs", power=1.0).text
-    (line,) = [line for line in text.splitlines() if "probability of 80 %" in line]
+    main("runs", "1.0")
+    (line,) = capsys.readouterr().out.splitlines()
     variances = components(pairs)
     assert f" {variances.detectable(2, 3):.1f} CIDEr" in line  # the fewest of both systems
     assert f"about {variances.detectable(2, 3, 0.5):.1f} is just significant" in line
-    assert "probability" not in section_of(elsewhere / "runs").text
+
+
+def test_single_runs_tell_nothing(elsewhere, capsys):
+    for model in "ab":
+        write_run(elsewhere / "runs", model, 1, ciders=[10.0, 40.0, 70.0], name="own")
+    main("runs")
+    assert capsys.readouterr().out.startswith("own: no two systems")
