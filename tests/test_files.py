@@ -20,7 +20,6 @@ from captioning.backbones.arrays import open_arrays
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.weights import load_weights
 from captioning.data.readers.captions import read_captions, read_references
-from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.table import table_entries
 from captioning.errors import CaptioningError
@@ -37,6 +36,7 @@ from captioning.metrics.clip import Embeddings
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings
+from experiments.chair.objects import read_objects
 
 
 def texts(folder):
@@ -157,7 +157,7 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path):
 READERS = {
     "captions": read_captions,
     "references": read_references,
-    "objects": partial(read_objects, images=[1]),
+    "objects": read_objects,
     "table": table_entries,
     "lines": read_lines,
     "attention": attention_file.read,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from json_files import read_json
 
-from captioning.metrics.hallucination import mentions
+from experiments.chair.metric import mentions
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PAGES = sorted(EXPERIMENTS.glob("*/README.md"))

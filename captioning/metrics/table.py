@@ -16,7 +16,6 @@ from captioning.metrics.bert import BertScore
 from captioning.metrics.cider import Cider
 from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.diversity import Diversity
-from captioning.metrics.hallucination import Chair
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
@@ -49,7 +48,7 @@ BOUND = " (bound)"
 def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
-    yield from (*ClipScore.scores, *PacScore.scores, *Chair.scores)
+    yield from (*ClipScore.scores, *PacScore.scores)
     # of every system
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = DIGITS.get(row["unit"], 2)
@@ -129,7 +128,8 @@ def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:
     names = []
     for metric in dict.fromkeys(metrics):
         if metric not in METRICS:
-            names.append(_own(metric, language, 1.0).name)
+            own = _own(metric, language, 1.0)
+            names += [score.name for score in own.scores] or [own.name]
         elif _is_supported(METRICS[metric], language):
             names += [score.name for score in METRICS[metric].scores if score.group == MAIN]
     return names

@@ -5,7 +5,7 @@
 
 `captions.json` has the references in COCO's layout. Prints CSV, a row per image: its caption, the
 caption's confidence, and whether any reference and the caption name a person by the list of CHAIR
-(`captioning/metrics/hallucination.py`).
+(`experiments/chair/metric.py`).
 """
 
 import csv
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from captioning.metrics.hallucination import mentions
+from experiments.chair.metric import mentions
 
 
 def named(captions: Iterable[str]) -> str:

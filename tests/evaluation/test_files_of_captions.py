@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from caption_files import annotations, instances, results
+from caption_files import annotations, results
 from evaluating import (
     BLEU,
     BOTH,
@@ -161,19 +161,6 @@ def test_clip_scores(command):
     assert provenance["signatures"]["PAC-S"].startswith("PAC-S|w:2.0|model:a model|")
 
 
-def test_objects_that_are_not_there(command):
-    results("ours.json", OURS | {31: "a dog and a cat on a bench"})
-    objects = {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]}
-    instances("instances.json", objects)
-    printed = command(*FILES, QUICK, "objects=instances.json")
-    scores, provenance, _ = read("evaluate")
-    # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add
-    # people, bus and table
-    assert (scores["CHAIRi"], scores["CHAIRs"]) == pytest.approx((100 * 2 / 7, 100 / 5))
-    assert len(provenance["objects"]["sha256"]) == 64
-    assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
-
-
 def test_scores_are_kept_when_java_fails(command, monkeypatch):
     """Some references have words that Java should have tokenised."""
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
@@ -198,14 +185,11 @@ REFUSED = {
     "{files} clip=.": "clip",
     "{files} calibrate=true": "calibrate=true",
     "{files} tokens=characters": "tokens=characters",
-    "{files} objects=references.json": "references.json",
-    "{files} objects=instances.json": "instances.json",
 }
 
 
 @pytest.mark.parametrize("arguments, key", REFUSED.items())
 def test_refused(refused, arguments, key):
     results("part.json", {31: "a dog"})
-    instances("instances.json", {31: ["dog"]})
     assert key in refused(evaluate.main, *arguments.format(files=" ".join(FILES)).split())
     assert not Path("runs").exists()

@@ -6,6 +6,7 @@ from refusals import refuses
 from scored import compared
 
 from captioning.metrics import ScoredImage, Scorer
+from captioning.metrics.table import scores_of
 from experiments.colours import HUES, NamedColours, colours_of
 
 RGB = {"red": "#d62728", "orange": "#ff8c00", "yellow": "#ffd700", "green": "#2ca02c"}
@@ -40,6 +41,10 @@ def test_scores_by_hand_with_signature_and_interval(tmp_path):
     others = scorer.score(dict.fromkeys(range(3), "a blue disc"))
     found = compared(scores, others)["colours not shown"]
     assert found.difference == pytest.approx(100 / 3 - 200 / 3)
+
+
+def test_its_score_can_be_monitored_by_its_name():
+    assert scores_of(["BLEU", "experiments.colours.NamedColours"])[-1] == "colours not shown"
 
 
 def test_without_images_it_is_refused():

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from caption_files import annotations, instances, results
+from caption_files import annotations, results
 from json_files import read_json, write_json, write_lines
 from pictures import plain
 from written import write_run
@@ -212,26 +212,43 @@ def test_scores_in_both_files_count_where_they_were_computed_alike(command):
     assert "CLIPScore" not in record()["scores"]
 
 
-def test_objects_that_are_not_there_are_those_of_chair(command, refused):
-    """Of five images one of either side names what neither its references nor its annotations
-    have.
-    """
-    instances("instances.json", {i: ["bus"] if i == 5 else [] for i in REFERENCES})
-    given = ["ours.json", "theirs.json", "references=references.json", "objects=instances.json"]
-    said = command(*given, "metrics=[ROUGE-L]", "score=object recall")
-    found = record()
-    assert {name: row["difference"] for name, row in found["hallucinated"].items()} == {
-        "cat": -1,
-        "dog": 1,
-    }
-    shares = found["scores"]["CHAIRs"]
-    assert (shares["ours"], shares["theirs"]) == pytest.approx((20, 20))
-    assert found["signatures"]["CHAIR"] in said
-    recall = "object recall (%) is higher for A on 1 of 5 images, most of all on"
-    assert f"{recall}\n\nimage 1: +100.0\n" in said
-    assert "hallucinated in captions of A alone, 1: dog 1\n" in said
-    refusal = refused(main, *given, "metrics=[]")
-    assert refusal == "objects=FILE is scored beside metrics: name one of them"
+MINE = """
+from captioning.metrics import Metric, MetricResult
+from captioning.metrics.metric import ScoreType
+
+
+class Ends(Metric):
+    scores = (ScoreType("end is known"),)
+
+    def compute(self, captions, references, images=None):
+        pairs = zip(captions, references, strict=True)
+        ends = [texts[0].split()[-1] in known[0].split() for texts, known in pairs]
+        return MetricResult.from_means({"end is known": ends})
+
+
+class Begins(Metric):
+    def compute(self, captions, references, images=None):
+        pairs = [(texts[0], known[0]) for texts, known in zip(captions, references, strict=True)]
+        words = [text.split()[0] == known.split()[0] for text, known in pairs]
+        letters = [text[0] == known[0] for text, known in pairs]
+        return MetricResult.from_means({"first word": words, "first letter": letters})
+"""
+
+
+def test_a_metric_of_ones_own_may_give_several_scores(command, monkeypatch):
+    """Whether it describes them or not; one that it describes may order the images."""
+    Path("mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(".")
+    metrics = "metrics=[ROUGE-L,mine.Begins,mine.Ends]"
+    given = "ours.json", "theirs.json", "references=references.json", "score=end is known"
+    said = command(*given, metrics)
+    rows = record()["scores"]
+    assert "\nend is known is higher for" in said
+    names = "end is known", "first word", "first letter"
+    found = {name: [rows[name]["ours"], rows[name]["theirs"]] for name in names}
+    # "cat", "birds" and "man" are in the first references, and of the other side "sits" too
+    expected = {"end is known": [60, 80], "first word": [80, 80], "first letter": [80, 80]}
+    assert found == {name: pytest.approx(values) for name, values in expected.items()}
 
 
 def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command):

@@ -67,8 +67,6 @@ class EvaluateSettings(CaptionerSettings):
     """ISO 639-1 code of the captions' language; null: the checkpoint's, or en"""
     tokens: Tokens | None
     """characters, words or your own function; null: the checkpoint's, or words"""
-    objects: PathText | None
-    """COCO's instances_val2014.json: adds CHAIR, hallucinated objects"""
     shuffled: bool
     """true: each caption with the next image's references: chance level from language priors"""
     common_only: bool
@@ -150,10 +148,8 @@ def check_captioning(config: EvaluateSettings) -> None:
         raise CaptioningError(
             "images=FOLDER and another data set are two things to caption: leave one of them out"
         )
-    if images and not referred and (config.embeddings or config.objects is not None):
-        raise CaptioningError(
-            "CLIPScore and objects need references: give references=FILE with images=FOLDER"
-        )
+    if images and not referred and config.embeddings:
+        raise CaptioningError("CLIPScore needs references: give references=FILE with images=FOLDER")
     config.check_checkpoints()
     if is_untrained(config.checkpoint) and not (images or another):
         raise CaptioningError(

@@ -36,8 +36,6 @@ class CompareSettings(Settings):
     """two run folders or files of captions; `files=` may be omitted"""
     references: PathText | None
     """COCO's or Karpathy's JSON, a table, a captions.jsonl; null: those in the files"""
-    objects: PathText | None
-    """COCO's instances_val2014.json: adds CHAIR, hallucinated objects"""
     metrics: Sequence[MetricName]
     """scores to compute; []: only scores in both files, without Java"""
     language: Code | None
@@ -72,8 +70,6 @@ class CompareSettings(Settings):
             )
         if self.groups not in (None, LENGTH) and self.references is None:
             raise ValueError("groups=COLUMN is a column or key of references=FILE: name that too")
-        if self.objects is not None and not self.metrics:
-            raise ValueError("objects=FILE is scored beside metrics: name one of them")
         return self
 
 

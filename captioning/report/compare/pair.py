@@ -17,14 +17,12 @@ from captioning.data.readers.captions import (
 )
 from captioning.data.readers.groups import choose_groups
 from captioning.data.readers.ids import common_images, match_ids
-from captioning.data.readers.objects import read_objects
 from captioning.data.readers.options import reading
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
-from captioning.metrics import SCORES, Metric, ScoredImage, Scorer, score_called
+from captioning.metrics import SCORES, ScoredImage, Scorer, score_called
 from captioning.metrics.contrasts import Difference, Measured, compare, corrected, measure
-from captioning.metrics.hallucination import Chair
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.metrics.table import HEADLINE, scores_of
 from captioning.report.comparison import with_means
@@ -176,9 +174,9 @@ class Pair:
     def compare(self) -> dict[str, Difference]:
         """Score all captions and compare the sides.
 
-        Records get the scores of `metrics` and of `objects`, the length, and what both files hold
-        if it was computed alike: of the same images with the same references, by metrics of the
-        same signatures. In `names` the setting `score` is first.
+        Records get the scores of `metrics`, the length, and what both files hold if it was
+        computed alike: of the same images with the same references, by metrics of the same
+        signatures. In `names` the setting `score` is first.
         """
         metrics, first = list(self.config.metrics), self.config.score
         self._keep_comparable_scores()
@@ -191,6 +189,7 @@ class Pair:
             scorer = self._scorer(metrics)
             computed = self._score(scorer)
         ours, theirs = (set(chain(*(r.scores for r in records))) for records in self.records)
+        known += sorted(ours & theirs)  # of a metric that does not describe its scores
         self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
@@ -251,13 +250,9 @@ class Pair:
         return lenders
 
     def _scorer(self, metrics: Sequence[str]) -> Scorer:
-        chosen: list[str | Metric] = [*metrics]
-        if self.config.objects:
-            objects = read_objects(given_path(self.config.objects), self.references)
-            chosen.append(Chair(objects, self.language.code))
         images = [ScoredImage(image) for image in self.references]
         references = list(self.references.values())
-        return Scorer(references, chosen, self.config.timeout, self.language, images)
+        return Scorer(references, metrics, self.config.timeout, self.language, images)
 
     def _score(self, scorer: Scorer) -> list[list[Statistics]]:
         computed_again = []

@@ -8,16 +8,13 @@ from typing import Any
 
 from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import given_path
-from captioning.data.readers.objects import read_objects
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.bert import BertScore
 from captioning.metrics.clip import ClipScore, PacScore
-from captioning.metrics.hallucination import Chair
 from captioning.metrics.metric import Metric
 from captioning.runs.evaluation.captions import write_captions
-from captioning.runs.provenance import file_record
 
 
 class Scoring:
@@ -57,10 +54,6 @@ class Scoring:
             clip = PacScore if config.pac_s else ClipScore
             chosen.append(clip(files, embed))
         self.provenance: dict[str, Any] = {}
-        if config.objects is not None:
-            objects = read_objects(given_path(config.objects), scored)
-            chosen.append(Chair(objects, language.code))
-            self.provenance["objects"] = file_record(config.objects)
         images = [
             ScoredImage(image, root / name if name else None)
             for image, name in zip(references, names, strict=True)

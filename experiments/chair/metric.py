@@ -19,15 +19,18 @@ two differ a little:
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from pathlib import Path
 
+from captioning.config.types import given_path
+from captioning.data.readers.parsing import ImageId
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, listed
-from captioning.files import packaged_text
 from captioning.metrics.metric import (
     HALLUCINATION,
     Fields,
@@ -38,7 +41,10 @@ from captioning.metrics.metric import (
     first_captions,
 )
 from captioning.metrics.statistics import MetricResult
+from experiments.chair.objects import read_objects
 
+OBJECTS = "CHAIR_OBJECTS"
+"""The variable of the environment that names COCO's `instances_val2014.json`."""
 NOTHING = "none"
 RELATIVES = [
     "baby",
@@ -74,7 +80,8 @@ IRREGULAR = {
 def names() -> Mapping[tuple[str, ...], str]:
     """COCO's category of each name, a sequence of words in the singular, or `none`."""
     categories: dict[tuple[str, ...], str] = {}
-    for line in packaged_text(__package__, "coco_objects.txt").splitlines():
+    text = Path(__file__).with_name("coco_objects.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
         category, _, more = line.partition(":")
         if not line.startswith("#"):
             called = [*more.split(","), *([category] if category != NOTHING else [])]
@@ -122,7 +129,7 @@ def mentions(caption: str) -> list[str]:
 
 
 class Chair(Metric):
-    """CHAIR of images, by the categories that are annotated in each of them."""
+    """CHAIR of images, by the categories that the file `OBJECTS` annotates in each of them."""
 
     name = "CHAIR"
     scores = (
@@ -133,13 +140,24 @@ class Chair(Metric):
     languages = (ENGLISH,)
     tokenized = False
 
-    def __init__(self, annotated: Mapping[int | str, Collection[str]], language: str = ENGLISH):
-        super().__init__(language)
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0):
+        super().__init__(language, timeout)
         if language != ENGLISH:
+            raise CaptioningError("it knows the English names of objects alone: leave it out")
+        if not (file := os.environ.get(OBJECTS)):
             raise CaptioningError(
-                "objects=FILE scores CHAIR, which knows the English names of objects alone: "
-                "leave it out"
+                f"it needs COCO's annotated objects: {OBJECTS}=instances_val2014.json"
             )
+        self._file = given_path(file)
+        with self._file.open("rb") as content:
+            self._digest = hashlib.file_digest(content, "sha256").hexdigest()
+        self._annotated: Mapping[ImageId, Collection[str]] = {}
+
+    def start(self) -> None:
+        """Read the file, which takes seconds."""
+        if self._annotated:
+            return
+        annotated = read_objects(self._file)
         if unknown := {*chain.from_iterable(annotated.values())} - {*names().values()}:
             raise CaptioningError(
                 f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}"
@@ -148,18 +166,26 @@ class Chair(Metric):
 
     def signature(self, references: Texts) -> Fields:
         digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
-        return {"truth": "instances+references", "names": digest[:8]}
+        return {
+            "truth": "instances+references",
+            "objects": self._digest[:8],
+            "names": digest[:8],
+        }
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
+        ids = [image.image_id for image in images or ()]
+        if absent := [f"{image!r:.60}" for image in ids if image not in self._annotated]:
+            raise CaptioningError(
+                f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must "
+                f"be COCO's, of the images that {self._file} is about"
+            )
         rows, hallucinated = [], []
-        for image, caption, texts in zip(
-            images or (), first_captions(captions), references, strict=True
-        ):
-            there = {*self._annotated[image.image_id], *chain.from_iterable(map(mentions, texts))}
+        for image, caption, texts in zip(ids, first_captions(captions), references, strict=True):
+            there = {*self._annotated[image], *chain.from_iterable(map(mentions, texts))}
             named = mentions(caption)
-            absent = [category for category in named if category not in there]
+            invented = [category for category in named if category not in there]
             recalled = len(there & {*named})
-            rows.append([(len(absent), len(named)), (bool(absent), 1), (recalled, len(there))])
-            hallucinated.append(list(dict.fromkeys(absent)))
+            rows.append([(len(invented), len(named)), (bool(invented), 1), (recalled, len(there))])
+            hallucinated.append(list(dict.fromkeys(invented)))
         result = MetricResult.from_shares([score.name for score in self.scores], rows)
         return replace(result, hallucinated=hallucinated)

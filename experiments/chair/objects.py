@@ -5,15 +5,17 @@ Layout, as of `instances_val2014.json`, with outlines and more that are not read
 with objects `{"image_id", "category_id"}`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from captioning.config.explain import explain
 from captioning.data.readers.coco import CocoImage
 from captioning.data.readers.ids import captions_by_image
 from captioning.data.readers.parsing import ImageId, Text, at, read_json
 from captioning.data.readers.reading import FailFastList
-from captioning.errors import CaptioningError, listed
+from captioning.errors import CaptioningError
 
 NAME = "COCO's annotated objects, instances_*.json"
 
@@ -37,9 +39,12 @@ class _Objects:
     categories: FailFastList[_Category]
 
 
-def read_objects(path: Path, images: Iterable[ImageId]) -> dict[ImageId, set[str]]:
-    """Read the names of the categories of the objects in each of these images."""
-    file = read_json(path, _Objects, NAME)
+def read_objects(path: Path) -> dict[ImageId, set[str]]:
+    """Read the names of the categories of the objects in each image."""
+    try:
+        file = read_json(path, _Objects, NAME)
+    except ValidationError as error:
+        raise CaptioningError(explain(error)) from error
     names = {category.id: category.name for category in file.categories}
     with at(path):
         for position, entry in enumerate(file.annotations):
@@ -47,9 +52,4 @@ def read_objects(path: Path, images: Iterable[ImageId]) -> dict[ImageId, set[str
                 raise CaptioningError(f"annotations[{position}] is of no category in the file")
         objects = ((entry.image_id, names[entry.category_id]) for entry in file.annotations)
         known = captions_by_image((image.id for image in file.images), objects, "annotations")
-        if absent := [f"{image!r:.60}" for image in images if image not in known]:
-            raise CaptioningError(
-                f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must "
-                "be COCO's, of the images that this file is about"
-            )
-        return {image: set(known[image]) for image in images}
+        return {image: set(categories) for image, categories in known.items()}
