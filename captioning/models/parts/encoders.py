@@ -188,7 +188,7 @@ class Pooled(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         vectors = self.map(context.mean()).unflatten(-1, (self.prefix, -1))
-        return ContextSet(vectors, (1, self.prefix))
+        return replace(context, vectors=vectors, grid=(1, self.prefix), mask=None)
 
 
 class LearnedQueries(Encoder):
@@ -226,7 +226,7 @@ class LearnedQueries(Encoder):
         if mask is not None:
             mask = nn.functional.pad(mask, (0, prefix), value=True)
         vectors = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask)).vectors
-        return ContextSet(vectors[:, -prefix:], (1, prefix))
+        return replace(context, vectors=vectors[:, -prefix:], grid=(1, prefix), mask=None)
 
 
 class SelfAttentionBlock(Encoder):
@@ -297,7 +297,7 @@ class Transposed(LayeredEncoder):
         if mask is not None:
             rows = mask.unflatten(1, (-1, self.grid[1])).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
-        finer = ContextSet(image.flatten(2).mT, self.finer, mask)
+        finer = replace(context, vectors=image.flatten(2).mT, grid=self.finer, mask=mask)
         return self.inner.forward_with_weights(finer, need_weights)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
