@@ -54,7 +54,8 @@ class Transformer(ParallelCaptioner):
     largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
     that parallel, step-by-step and padded evaluation agree. Dropout is on the embeddings of the
     caption and on the attention weights. `norm` is the position of layer normalisation in each
-    sublayer, `post` as in the papers; `pre` adds a final one.
+    sublayer, `post` as in the papers; `pre` adds a final one. `biases` are those of queries, keys,
+    values and outputs of attention.
 
     `conditioning` is where the image enters: by inter-attention (`cross`), to all levels of the
     encoder (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to
@@ -81,6 +82,7 @@ class Transformer(ParallelCaptioner):
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
         conditioning: Conditioning = "cross",
+        biases: bool = False,
     ):
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
@@ -101,9 +103,9 @@ class Transformer(ParallelCaptioner):
         levels = self.encoder.depth if conditioning == "meshed" else None
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
-            PrefixLayer(d_model, heads, d_ff, dropout, norm)
+            PrefixLayer(d_model, heads, d_ff, dropout, norm, biases=biases)
             if self.prefix
-            else DecoderLayer(d_model, d_image, heads, d_ff, dropout, norm, levels)
+            else DecoderLayer(d_model, d_image, heads, d_ff, dropout, norm, levels, biases)
             for _ in range(decoder_layers)
         )
         self.decoder = cast(Sequence[DecoderLayer | PrefixLayer], nn.ModuleList(stack))

@@ -109,6 +109,7 @@ class SelfAttentionLayers(LayeredEncoder):
         relative: biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
         memory: slots of each layer (Cornia et al. 2020).
         gated: attention on attention in place of W_O (Huang et al. 2019).
+        biases: of queries, keys, values and outputs of attention.
     """
 
     @validated
@@ -130,6 +131,7 @@ class SelfAttentionLayers(LayeredEncoder):
         shared: bool = False,
         memory: WidthOrZero = 0,
         gated: bool = False,
+        biases: bool = False,
     ):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
@@ -139,11 +141,12 @@ class SelfAttentionLayers(LayeredEncoder):
         self.project = nn.Identity() if kept else nn.Linear(d_context, d_model)
         self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated) for _ in range(layers)
+            EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated, biases)
+            for _ in range(layers)
         )
-        biases = 0 if relative == "none" else min(layers, 1) if shared else layers
+        tables = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else RelativeTable
-        self.relative = nn.ModuleList(kind(grid, heads) for _ in range(biases))
+        self.relative = nn.ModuleList(kind(grid, heads) for _ in range(tables))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
         table = encoding(grid, d_model)
