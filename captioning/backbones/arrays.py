@@ -1,4 +1,4 @@
-"""Files of precomputed features: arrays `[L, D]` by image name.
+"""Files of precomputed features: arrays `[L, D]`, `[h, w, D]` or `[D]` by image name.
 
 | path | contents |
 |---|---|
@@ -53,14 +53,16 @@ class FeatureFiles:
         """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
+            if array.ndim in (1, 3):
+                array = array.reshape(-1, array.shape[-1])
             if even and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu":
                 raise ValueError(
-                    f"it must be [L, D], L from 1 to backbone.regions={regions}, D = "
-                    f"backbone.dim={dim}; it is {list(array.shape)} of {array.dtype}. "
-                    "backbone.sample=even takes regions from more rows"
+                    f"it must be [L, D], L from 1 to {regions}, D = backbone.dim={dim}; it is "
+                    f"{list(array.shape)} of {array.dtype}. backbone.regions=N reads more, and "
+                    "backbone.sample=even takes regions from more"
                 )
             if not np.isfinite(array).all():
                 raise ValueError("it has NaN or infinite numbers: compute it again")
@@ -74,8 +76,8 @@ class FeatureFiles:
 
 
 @contextmanager
-def open_arrays(path: Path) -> Iterator[FeatureFiles]:
-    """Open a folder or file of features."""
+def open_arrays(path: Path, setting: str = "path") -> Iterator[FeatureFiles]:
+    """Open a folder or file of features, which `setting` of the backbone names."""
     if path.is_dir():
         files = dict[str, Path]()
         for file in _of_images(path.glob("*")) or _of_images(path.glob("*/*")):
@@ -85,7 +87,7 @@ def open_arrays(path: Path) -> Iterator[FeatureFiles]:
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
-        with _reading(f"backbone.path={quoted(path)}"):
+        with _reading(f"backbone.{setting}={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
                 raise ValueError(
                     "it is not a folder of .npy, .npz or .pt files, or a file of "

@@ -21,7 +21,7 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
-from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm
+from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm, final_norm
 from captioning.models.parts.multi_head import (
     KeyValue,
     LayersState,
@@ -54,8 +54,8 @@ class Transformer(ParallelCaptioner):
     largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
     that parallel, step-by-step and padded evaluation agree. Dropout is on the embeddings of the
     caption and on the attention weights. `norm` is the position of layer normalisation in each
-    sublayer, `post` as in the papers; `pre` adds a final one. `biases` are those of queries, keys,
-    values and outputs of attention.
+    sublayer, `post` as in the papers; `pre` and `pre_deviation` add a final one. `biases` are those
+    of queries, keys, values and outputs of attention.
 
     `conditioning` is where the image enters: by inter-attention (`cross`), to all levels of the
     encoder (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to
@@ -109,7 +109,7 @@ class Transformer(ParallelCaptioner):
             for _ in range(decoder_layers)
         )
         self.decoder = cast(Sequence[DecoderLayer | PrefixLayer], nn.ModuleList(stack))
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.norm = final_norm(d_model, norm)
         self.output = nn.Linear(d_model, vocab_size)  # not tied to the embedding (D)
         self.positions = Positions(sinusoidal(max_tokens, d_model), text_positions == "learned")
 

@@ -188,7 +188,7 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
     path = saved(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()
-    others = [np.zeros(shape) for shape in ((2, 6), (5, D), (0, D), (2, 2, D))]
+    others = [np.zeros(shape) for shape in ((2, 6), (5, D), (0, D), (2, 3, D))]
     for wrong in (*others, *(np.full((2, D), value) for value in ("a", np.nan, 1e6))):
         np.save(file, wrong)
         with refuses(str(file)):

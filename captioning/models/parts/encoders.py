@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, WidthOrZero, validated
-from captioning.models.parts.layers import EncoderLayer, Norm
+from captioning.models.parts.layers import EncoderLayer, Norm, final_norm
 from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
+from captioning.models.parts.norms import BatchNorm
 from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import (
     ImagePositions,
@@ -105,11 +106,14 @@ class SelfAttentionLayers(LayeredEncoder):
         embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
             ReLU(W c + b); `relu_norm`, the same layer-normalised.
         d_ff: of feed-forward; 0: no feed-forward.
-        norm: the position of layer normalisation in each sublayer; `pre` adds a final one.
+        norm: the position of layer normalisation in each sublayer; `pre` and `pre_deviation` add a
+            final one.
         relative: biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
         memory: slots of each layer (Cornia et al. 2020).
         gated: attention on attention in place of W_O (Huang et al. 2019).
         biases: of queries, keys, values and outputs of attention.
+        batch_norm: of the D features, the `input`, or of `both` these and what `embed` makes of
+            them.
     """
 
     @validated
@@ -132,6 +136,7 @@ class SelfAttentionLayers(LayeredEncoder):
         memory: WidthOrZero = 0,
         gated: bool = False,
         biases: bool = False,
+        batch_norm: Literal["none", "input", "both"] = "none",
     ):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
@@ -147,7 +152,12 @@ class SelfAttentionLayers(LayeredEncoder):
         tables = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else RelativeTable
         self.relative = nn.ModuleList(kind(grid, heads) for _ in range(tables))
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.norm = final_norm(d_model, norm)
+        self.batch_norms = nn.ModuleList()
+        if batch_norm != "none":
+            self.batch_norms.append(BatchNorm(d_context))
+        if batch_norm == "both":
+            self.batch_norms.append(BatchNorm(d_model))
         encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
         table = encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
@@ -155,10 +165,15 @@ class SelfAttentionLayers(LayeredEncoder):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        x = self.project(context.vectors)
+        x = context.vectors
+        for norm in self.batch_norms[:1]:
+            x = norm(x, context.mask)
+        x = self.project(x)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context), self.dropout, self.training)
+        for norm in self.batch_norms[1:]:
+            x = norm(x, context.mask)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
         masks = [biased(bias, context, allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjection, attend
+from captioning.models.parts.norms import LayerNorm
 from captioning.models.parts.numerics import dropout
 
-Norm = Literal["post", "pre"]
+Norm = Literal["post", "pre", "pre_deviation"]
 
 
 class ReadImage(NamedTuple):
@@ -45,12 +46,15 @@ class LayerOutput:
     inter: Tensor | None  # weights over the image `[B, H, N T, L]`, if needed
 
 
-class ResidualNorm(nn.LayerNorm):
-    """LayerNorm(f(x) + x) as in both papers; with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020)."""
+class ResidualNorm(LayerNorm):
+    """LayerNorm(f(x) + x) as in both papers; with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020).
+
+    `pre_deviation` divides by the standard deviation of a sample, see `LayerNorm`.
+    """
 
     def __init__(self, d_model: int, norm: Norm):
-        super().__init__(d_model)
-        self.pre = norm == "pre"
+        super().__init__(d_model, norm == "pre_deviation")
+        self.pre = norm != "post"
 
     def before(self, x: Tensor) -> Tensor:
         """Input of f."""
@@ -59,6 +63,11 @@ class ResidualNorm(nn.LayerNorm):
     def after(self, update: Tensor, x: Tensor) -> Tensor:
         """The sublayer's output, from f(x)."""
         return update + x if self.pre else self(update + x)
+
+
+def final_norm(d_model: int, norm: Norm) -> nn.Module:
+    """The normalisation after the last layer, unless each has its own there."""
+    return nn.Identity() if norm == "post" else LayerNorm(d_model, norm == "pre_deviation")
 
 
 class FeedForward(nn.Module):
