@@ -138,9 +138,9 @@ class Precomputed(FeatureOnlyBackbone):
                 )
         if missing:
             raise CaptioningError(
-                f"backbone.{setting}={self.paths[setting]} has features of {len(files)} images, but "
-                f"not of {len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are looked up "
-                "by image_id, by file name, by file name without its suffix, and by the number in "
+                f"backbone.{setting}={self.paths[setting]} has features of {len(files)} images, "
+                f"but not of {len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are "
+                "looked up by image_id, by file name, by file name without its suffix, and by the number in "
                 "COCO's file names; it has "
                 f"{listed(list(map(quoted, files)), 5) or 'none'}"
             )
