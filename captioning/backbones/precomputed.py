@@ -140,8 +140,8 @@ class Precomputed(FeatureOnlyBackbone):
             raise CaptioningError(
                 f"backbone.{setting}={self.paths[setting]} has features of {len(files)} images, "
                 f"but not of {len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are "
-                "looked up by image_id, by file name, by file name without its suffix, and by the number in "
-                "COCO's file names; it has "
+                "looked up by image_id, by file name, by file name without its suffix, and by the "
+                "number in COCO's file names; it has "
                 f"{listed(list(map(quoted, files)), 5) or 'none'}"
             )
         return list(owners)
