@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.arrays import open_arrays
+from captioning.backbones.arrays import Sample, open_arrays
 from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
@@ -42,8 +42,9 @@ class FeatureOnlyBackbone(Backbone):
 class Precomputed(FeatureOnlyBackbone):
     """Context sets of up to L vectors from files (`captioning.backbones.arrays`).
 
-    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken,
-    `evenly_spaced`.
+    With `sample` a file may have more vectors than `regions`, of which as many are taken. With
+    `padding="zeros"` missing vectors are zeros that are attended to, as in the code of Cornia et
+    al. 2020, and not masked.
     """
 
     @validated
@@ -52,14 +53,16 @@ class Precomputed(FeatureOnlyBackbone):
         path: PathText,
         dim: Width = 2048,
         regions: Width = 36,
-        sample: Literal["none", "even"] = "none",
+        sample: Sample = "none",
+        padding: Literal["masked", "zeros"] = "masked",
     ):
         settings = f"precomputed, {dim} features of at most {regions} regions"
-        settings += ", evenly spread" if sample == "even" else ""
+        settings += {"none": "", "even": ", evenly spread", "first": ", the first"}[sample]
+        settings += ", then zeros" if padding == "zeros" else ""
         grid, transform = (1, regions), ImageTransform(1)
         super().__init__(settings, nn.Identity(), dim, grid, transform, trainable=False)
         self.path, self.sample = given_path(path), sample
-        self.partial = True
+        self.partial = padding == "masked"
 
     def prepare(self, splits: Splits) -> None:
         with open_arrays(self.path) as features:
@@ -73,13 +76,14 @@ class Precomputed(FeatureOnlyBackbone):
             known = dict(zip(files, feature_fingerprints(files), strict=True))
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                length, even = self.grid[1], self.sample == "even"
+                length = self.grid[1]
+                # missing vectors are NaN, as in `captioning.backbones.context`
+                missing = torch.nan if self.partial else 0.0
                 for first in range(done, len(names), BATCH):
                     batch = names[first : first + BATCH]
-                    # missing vectors are NaN, as in `captioning.backbones.context`
-                    rows = torch.full((len(batch), length, self.dim), torch.nan).half()
+                    rows = torch.full((len(batch), length, self.dim), missing).half()
                     for row, image in zip(rows, batch, strict=True):
-                        vectors = features.features(image, self.dim, length, even)
+                        vectors = features.features(image, self.dim, length, self.sample)
                         row[: len(vectors)] = vectors
                     yield rows
 
