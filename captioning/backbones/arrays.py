@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ ARRAYS = ("features", "feat", "x")
 PICKLES = "pickles may hold code and are not read: write numpy.savez('FILE.npz', **{NAME: ARRAY})"
 
 Numbers = np.ndarray[Any, Any]
+Sample = Literal["none", "even", "first"]
+"""Which of more rows than needed are taken: none (they are refused), `evenly_spaced`, the first."""
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
 """Image names, and a function that reads the array of an image."""
 
@@ -47,22 +49,24 @@ class FeatureFiles:
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
-    def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`: `even` ones of the rows, if
+    def features(self, name: str, dim: int, regions: int, sample: Sample) -> Tensor:
+        """Finite features of one image in half precision, `[L, dim]`: a `sample` of the rows, if
         there are more than `regions`.
         """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             if array.ndim in (1, 3):
                 array = array.reshape(-1, array.shape[-1])
-            if even and array.ndim:
+            if sample == "even" and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
+            if sample == "first" and array.ndim:
+                array = array[:regions]
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu":
                 raise ValueError(
                     f"it must be [L, D], L from 1 to {regions}, D = backbone.dim={dim}; it is "
                     f"{list(array.shape)} of {array.dtype}. backbone.regions=N reads more, and "
-                    "backbone.sample=even takes regions from more"
+                    "backbone.sample=even or first takes regions from more"
                 )
             if not np.isfinite(array).all():
                 raise ValueError("it has NaN or infinite numbers: compute it again")

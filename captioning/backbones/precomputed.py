@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.arrays import FeatureFiles, open_arrays
+from captioning.backbones.arrays import FeatureFiles, Sample, open_arrays
 from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
@@ -45,9 +45,10 @@ class FeatureOnlyBackbone(Backbone):
 class Precomputed(FeatureOnlyBackbone):
     """Context sets of up to L vectors from files (`captioning.backbones.arrays`).
 
-    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken,
-    `evenly_spaced`. `whole` has files of a further vector of each image, `ContextSet.whole`, which
-    follows the others in a cached row.
+    With `sample` a file may have more vectors than `regions`, of which as many are taken. With
+    `padding="zeros"` missing vectors are zeros that are attended to, as in the code of Cornia et
+    al. 2020, and not masked. `whole` has files of a further vector of each image,
+    `ContextSet.whole`, which follows the others in a cached row.
     """
 
     @validated
@@ -56,17 +57,19 @@ class Precomputed(FeatureOnlyBackbone):
         path: PathText,
         dim: Width = 2048,
         regions: Width = 36,
-        sample: Literal["none", "even"] = "none",
+        sample: Sample = "none",
+        padding: Literal["masked", "zeros"] = "masked",
         whole: PathText | None = None,
     ):
         settings = f"precomputed, {dim} features of at most {regions} regions"
-        settings += ", evenly spread" if sample == "even" else ""
+        settings += {"none": "", "even": ", evenly spread", "first": ", the first"}[sample]
+        settings += ", then zeros" if padding == "zeros" else ""
         settings += ", one of the whole image" if whole else ""
         grid, transform = (1, regions), ImageTransform(1)
         super().__init__(settings, nn.Identity(), dim, grid, transform, trainable=False)
         self.path, self.sample = given_path(path), sample
         self.whole = given_path(whole) if whole else None
-        self.partial = True
+        self.partial = padding == "masked"
 
     @property
     def paths(self) -> dict[str, Path]:
@@ -77,8 +80,8 @@ class Precomputed(FeatureOnlyBackbone):
     def positions(self) -> int:
         return self.grid[1] + len(self.paths) - 1
 
-    def valid_mask(self, inputs: Tensor) -> Tensor:
-        return ~inputs[:, : self.grid[1], 0].isnan()
+    def valid_mask(self, inputs: Tensor) -> Tensor | None:
+        return super().valid_mask(inputs[:, : self.grid[1]])
 
     def context(self, features: Tensor) -> ContextSet:
         context = super().context(features[:, : self.grid[1]])
@@ -104,14 +107,15 @@ class Precomputed(FeatureOnlyBackbone):
                 prints.append(_fingerprints(names, features.files))
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                length, even = self.grid[1], self.sample == "even"
+                length = self.grid[1]
+                # missing vectors are NaN, as in `captioning.backbones.context`
+                missing = torch.nan if self.partial else 0.0
                 for first in range(done, len(examples), BATCH):
                     count = min(BATCH, len(examples) - first)
-                    # missing vectors are NaN, as in `captioning.backbones.context`
-                    rows = torch.full((count, self.positions, self.dim), torch.nan).half()
+                    rows = torch.full((count, self.positions, self.dim), missing).half()
                     for number, row in enumerate(rows, first):
-                        for (features, names), room in zip(opened, row.split(length), strict=True):
-                            vectors = features.features(names[number], self.dim, len(room), even)
+                        for (files, own), room in zip(opened, row.split(length), strict=True):
+                            vectors = files.features(own[number], self.dim, len(room), self.sample)
                             room[: len(vectors)] = vectors
                     yield rows
 
