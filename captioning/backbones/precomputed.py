@@ -3,7 +3,7 @@ frames of clips.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,8 @@ from captioning.data.readers.ids import coco_numbers, match_names
 from captioning.errors import CaptioningError, listed, quoted
 
 BATCH = 32
+Features = tuple[FeatureFiles, list[str]]
+"""Files, and the name in them of each example."""
 
 
 class FeatureOnlyBackbone(Backbone):
@@ -89,22 +91,23 @@ class Precomputed(FeatureOnlyBackbone):
             return context
         return replace(context, whole=features[:, -1].to(self.scale.dtype) * self.scale)
 
+    @contextmanager
+    def _opened(self, examples: Sequence[Example]) -> Iterator[list[Features]]:
+        """The files of `paths`, with the names of the examples in each."""
+        with ExitStack() as stack:
+            opened = list[Features]()
+            for setting, path in self.paths.items():
+                features = stack.enter_context(open_arrays(path, setting))
+                opened.append((features, self._names(examples, features.files, setting)))
+            yield opened
+
     def prepare(self, splits: Splits) -> None:
-        examples = list(chain.from_iterable(splits.values()))
-        for setting, path in self.paths.items():
-            with open_arrays(path, setting) as features:
-                self._names(examples, features.files, setting)
+        with self._opened(list(chain.from_iterable(splits.values()))):
+            pass
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
-        with ExitStack() as stack:
-            opened = list[tuple[FeatureFiles, list[str]]]()
-            prints = list[list[bytes]]()
-            for setting, path in self.paths.items():
-                features = stack.enter_context(open_arrays(path, setting))
-                names = self._names(examples, features.files, setting)
-                opened.append((features, names))
-                prints.append(_fingerprints(names, features.files))
+        with self._opened(examples) as opened:
 
             def batches_from(done: int) -> Iterator[Tensor]:
                 length = self.grid[1]
@@ -119,8 +122,8 @@ class Precomputed(FeatureOnlyBackbone):
                             room[: len(vectors)] = vectors
                     yield rows
 
-            rows = [b"\0".join(several) for several in zip(*prints, strict=True)]
-            return store.copied(self, rows, batches_from, name)
+            prints = zip(*(_fingerprints(*features) for features in opened), strict=True)
+            return store.copied(self, [*map(b"\0".join, prints)], batches_from, name)
 
     def _names(
         self, examples: Sequence[Example], files: Mapping[str, Path], setting: str
@@ -159,11 +162,11 @@ def _possible_names(example: Example) -> list[str]:
     return [ids[0], path.name, path.stem, *ids[1:], *(f"{number}_features" for number in ids)]
 
 
-def _fingerprints(names: Sequence[str], files: Mapping[str, Path]) -> list[bytes]:
+def _fingerprints(features: FeatureFiles, names: Sequence[str]) -> list[bytes]:
     """Identify the features of each image by its name and its file."""
-    used = list(dict.fromkeys(files[name] for name in names))
-    known = dict(zip(used, feature_fingerprints(used), strict=True))
-    return [b"%s\0%s" % (name.encode(), known[files[name]]) for name in names]
+    files = list(dict.fromkeys(features.files[name] for name in names))
+    known = dict(zip(files, feature_fingerprints(files), strict=True))
+    return [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
 
 
 def move_features(backbones: Iterable[Backbone], path: Path, setting: str = "path") -> None:

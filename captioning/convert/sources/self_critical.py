@@ -20,7 +20,6 @@ norm for length, as with `decoding.length_penalty=0`; in their search a caption 
 the beam narrower, and here it does not.
 """
 
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,6 @@ SYSTEMS = {
 }
 """Settings by `caption_model`, with sizes of the weights `w` and options `opt` of the training."""
 DEFAULTS = {
-    "drop_prob_lm": 0.5,
     "dropout": 0.1,
     "ctx_drop": 0,
     "num_heads": 8,
@@ -115,7 +113,7 @@ encoder.project.* = att_embed.0.*
 encoder.batch_norms.1.* = att_embed.4.*
 encoder.norm.* = model.encoder.norm.*
 encoder.layers.#.attention.norm.* = model.encoder.layers.#.sublayer.0.norm.*
-encoder.layers.#.attention.project.linear.* = model.encoder.layers.#.self_attn.linears.[012].*
+encoder.layers.#.attention.project.linear.* = model.encoder.layers.#.self_attn.linears.@.*
 encoder.layers.#.attention.output.* = model.encoder.layers.#.self_attn.linears.3.*
 encoder.layers.#.attention.output.linear.* = model.encoder.layers.#.self_attn.aoa_layer.0.*
 encoder.layers.#.feed_forward.norm.* = model.encoder.layers.#.sublayer.1.norm.*
@@ -152,18 +150,19 @@ cell.context.weight = core.att2ctx.0.weight.attended
 output.* = model.generator.proj.*
 norm.* = model.decoder.norm.*
 decoder.#.self_attention.norm.* = model.decoder.layers.#.sublayer.0.norm.*
-decoder.#.self_attention.project.linear.* = model.decoder.layers.#.self_attn.linears.[012].*
+decoder.#.self_attention.project.linear.* = model.decoder.layers.#.self_attn.linears.@.*
 decoder.#.self_attention.output.* = model.decoder.layers.#.self_attn.linears.3.*
 decoder.#.inter_attention.norm.* = model.decoder.layers.#.sublayer.1.norm.*
 decoder.#.inter_attention.project_query.linear.* = model.decoder.layers.#.src_attn.linears.0.*
-decoder.#.inter_attention.project_image.linear.* = model.decoder.layers.#.src_attn.linears.[12].*
+decoder.#.inter_attention.project_image.linear.* = model.decoder.layers.#.src_attn.linears.@.*
 decoder.#.inter_attention.output.* = model.decoder.layers.#.src_attn.linears.3.*
 decoder.#.feed_forward.norm.* = model.decoder.layers.#.sublayer.2.norm.*
 decoder.#.feed_forward.layers.0.* = model.decoder.layers.#.feed_forward.w_1.*
 decoder.#.feed_forward.layers.2.* = model.decoder.layers.#.feed_forward.w_2.*
 """
-"""Our names and theirs, with # for the number of a layer and * for `SUFFIXES`. Those with one of
-several digits are rows of one matrix; the last part of some is that of `CUT`.
+"""Our names and theirs, with # for the number of a layer and * for `SUFFIXES`. Those with 0, 1 and
+2 in place of @, as far as they are not named before, are rows of one matrix of ours. Some of theirs
+are parts, see `CUT`.
 """
 
 CUT = {
@@ -176,44 +175,46 @@ CUT_OF_AOA = {
     "ctx2att.weight": ("value", "key"),
     "ctx2att.bias": ("value", "key"),
 }
-"""What the columns of a matrix, or the rows of `ctx2att`, belong to: as many as the state has
-features, and the rest to a word.
+"""What the columns of a matrix, or the rows of `ctx2att`, belong to: a word, or else as many as the
+state has features.
 """
 LEFT_OUT = {"core.attention.alpha_net.bias", "model.tgt_embed.1.pe"}
 """The bias of all scores, and sinusoids, which are computed here."""
 SUFFIXES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+MOST_LAYERS = 100
 
 
 def convert(weights: Path, vocabulary: Path) -> Converted:
     """The captioner of a state dictionary, of features that were computed before."""
     infos = read_pickle(vocabulary)
     with naming(f"{quoted(vocabulary)} is not as {REPOSITORY} writes it"):
-        options: dict[str, Any] = ONLY | DEFAULTS | vars(infos["opt"])
-        kind = "updown" if options["caption_model"] == "topdown" else options["caption_model"]
+        options = ONLY | DEFAULTS | vars(infos["opt"])
+        kind = options["caption_model"].replace("topdown", "updown")
         if kind not in SYSTEMS:
             raise CaptioningError(f"caption_model={quoted(kind)} is none of {', '.join(SYSTEMS)}")
         for name, only in ONLY.items():
             if options[name] != only:
                 raise CaptioningError(f"{name}={quoted(options[name])} must be {only} here")
         ids = {word: int(row) for row, word in infos["vocab"].items()}
-        rows, words = Rows.of([None, 0, None, ids.get("UNK")], ids)
-        ends, _ = Rows.of([None, None, 0, ids.get("UNK")], ids)
-    found = _read(weights)
+        read, words = Rows.of([None, 0, None, ids.get("UNK")], ids)
+        written, _ = Rows.of([None, None, 0, ids.get("UNK")], ids)
+    theirs = tensors_of(read_pickle(weights), quoted(weights))
     with naming(f"{quoted(weights)} is not as {REPOSITORY} writes it"):
+        found = _renamed(theirs)
         settings = _settings(kind, found, options)
-        found["embed.weight"] = rows.embedding(found["embed.weight"])
+        found["embed.weight"] = read.embedding(found["embed.weight"])
         output = "model.generator.proj" if kind == "transformer" else "logit"
-        matrix, bias = ends.output(found[f"{output}.weight"], found[f"{output}.bias"])
-        found |= {f"{output}.weight": matrix, f"{output}.bias": bias}
-        _cut(found, kind, matrix.shape[1])
+        head = written.output(found[f"{output}.weight"], found[f"{output}.bias"])
+        found[f"{output}.weight"], found[f"{output}.bias"] = head
+        _cut(found, kind, head[0].shape[1])
         state = {f"model.{name}": tensor for name, tensor in _named(found).items()}
     return Converted(settings, words, state)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _renamed(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors, by names that are the same in all systems."""
-    theirs, found = tensors_of(read_pickle(path), quoted(path)), dict[str, Tensor]()
     same = SAME | (BATCH_NORM if "att_embed.0.running_mean" in theirs else {})
+    found = dict[str, Tensor]()
     for name, tensor in theirs.items():
         if name == "embed.0.weight":
             name, tensor = "embed.weight", tensor.relu()
@@ -223,18 +224,11 @@ def _read(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def _layers(found: dict[str, Tensor], stack: str) -> int:
-    names = (re.match(rf"model\.{stack}\.layers\.(\d+)\.", name) for name in found)
-    return len({name[1] for name in names if name})
-
-
 def _settings(kind: str, found: dict[str, Tensor], options: dict[str, Any]) -> list[str]:
     text = DECODING + SYSTEMS[kind]
     if kind != "newfc" and "fc_embed.weight" in found:
         text += WHOLE
     layers = _layers(found, "encoder")
-    first = found.get("model.encoder.layers.0.feed_forward.w_1.weight", ())
-    norms = sum("running_mean" in name for name in found)
     return text.format(
         w=found,
         opt=options,
@@ -244,15 +238,20 @@ def _settings(kind: str, found: dict[str, Tensor], options: dict[str, Any]) -> l
         heads=options["num_att_heads" if kind == "transformer" else "num_heads"],
         layers=layers,
         decoder_layers=_layers(found, "decoder"),
-        d_ff=len(first),
+        d_ff=len(found.get("model.encoder.layers.0.feed_forward.w_1.weight", ())),
         norm="pre_deviation" if layers else "post",
         gated="model.encoder.layers.0.self_attn.aoa_layer.0.weight" in found,
-        batch_norm=("none", "input", "both")[norms],
+        batch_norm=("none", "input", "both")[sum("running_mean" in name for name in found)],
     ).split()
 
 
+def _layers(found: dict[str, Tensor], stack: str) -> int:
+    norms = (f"model.{stack}.layers.{k}.sublayer.0.norm.weight" for k in range(MOST_LAYERS))
+    return sum(name in found for name in norms)
+
+
 def _cut(found: dict[str, Tensor], kind: str, state: int) -> None:
-    """Replace matrices by their parts, and give what belongs to a part of the rows zeros."""
+    """Replace matrices by their parts, and give those of some rows zeros in the others."""
     for name, parts in (CUT_OF_AOA if kind == "aoa" else CUT).items():
         if name in found:
             axis = 0 if name.startswith("ctx2att") else 1
@@ -271,16 +270,14 @@ def _cut(found: dict[str, Tensor], kind: str, state: int) -> None:
 def _named(found: dict[str, Tensor]) -> dict[str, Tensor]:
     """Ours, of which all of theirs must be parts."""
     ours, used = dict[str, Tensor](), {*LEFT_OUT}
-    numbers = range(max(1, _layers(found, "encoder"), _layers(found, "decoder")))
-    for number, suffix, line in product(numbers, SUFFIXES, NAMES.split("\n")):
+    for number, suffix, line in product(range(MOST_LAYERS), SUFFIXES, NAMES.split("\n")):
         name, _, theirs = line.replace("#", str(number)).replace("*", suffix).partition(" = ")
-        parts = theirs.split(" + ")
-        rows = re.fullmatch(r"(.+)\[(\d+)\](.+)", theirs)
-        if rows:
-            parts = [rows[1] + digit + rows[3] for digit in rows[2]]
-        if used.isdisjoint(parts) and not found.keys().isdisjoint(parts):
+        several = "@" in theirs
+        parts = [theirs.replace("@", k) for k in "012"] if several else theirs.split(" + ")
+        parts = [part for part in parts if part not in used]
+        if not found.keys().isdisjoint(parts):
             tensors = [found[part] for part in parts]
-            ours[name] = torch.cat(tensors) if rows else torch.stack(tensors).sum(0)
+            ours[name] = torch.cat(tensors) if several else torch.stack(tensors).sum(0)
             used.update(parts)
     if unknown := found.keys() - used:
         raise CaptioningError(f"it has {listed(sorted(unknown), 5)}, which is not known")

@@ -153,11 +153,8 @@ class SelfAttentionLayers(LayeredEncoder):
         kind = Geometry if relative == "geometry" else RelativeTable
         self.relative = nn.ModuleList(kind(grid, heads) for _ in range(tables))
         self.norm = final_norm(d_model, norm)
-        self.batch_norms = nn.ModuleList()
-        if batch_norm != "none":
-            self.batch_norms.append(BatchNorm(d_context))
-        if batch_norm == "both":
-            self.batch_norms.append(BatchNorm(d_model))
+        widths = {"none": [], "input": [d_context], "both": [d_context, d_model]}[batch_norm]
+        self.batch_norms = nn.ModuleList(map(BatchNorm, widths))
         encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
         table = encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
