@@ -17,7 +17,7 @@ from captioning.machine import guard_terminal, on_signal
 
 COMMANDS = (
     *("run", "runs", "evaluate", "compare", "predict", "report", "describe"),
-    *("serve", "export", "push", "download", "doctor"),
+    *("serve", "export", "convert", "push", "download", "doctor"),
 )
 ROOMS = {"compare": "report.compare"}  # of commands that share one
 USAGE = """captioning COMMAND [KEY=VALUE ...]

@@ -11,9 +11,11 @@ from typing import Literal
 import torch
 import torchvision
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
+from captioning.backbones.context import Grid
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
 from captioning.backbones.weights import (
     check_name,
@@ -35,6 +37,8 @@ class TorchvisionBackbone(Backbone):
     resnet101 `layer3` (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
     Swin transformers have their features last at `features.N`, which is noticed.
 
+    `pool` averages the map to another grid, adaptively, as `torch.nn.AdaptiveAvgPool2d` does.
+
     Weights are downloaded (`DEFAULT`), random (None; if frozen, the same in every process and for
     every seed), or from a file, with or without the layers after the node.
     """
@@ -51,6 +55,7 @@ class TorchvisionBackbone(Backbone):
         pixel_range: PixelRange = FULL_RANGE,
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
+        pool: Grid | None = None,
     ):
         fixed = weights is not None or not trainable
         full = _full_network(name, weights == "DEFAULT", fixed).eval()
@@ -63,11 +68,12 @@ class TorchvisionBackbone(Backbone):
         load_weights(network.extractor, full.state_dict().keys(), weights)
         dilate(network, dilation, name)
         found = feature_map(network, node, size)
-        network.features_last = found.last
+        network.features_last, network.pool = found.last, pool
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
+        settings += f" pooled to {pool}" if pool else ""
         transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
-        super().__init__(settings, network, found.dim, found.grid, transform, trainable)
+        super().__init__(settings, network, found.dim, pool or found.grid, transform, trainable)
         self.pretrained = weights is not None
 
 
@@ -75,6 +81,7 @@ class _Truncated(nn.Module):
     """The single output of a feature extractor, which returns a dict, as `[B, D, h, w]`."""
 
     features_last = False  # in the extractor's output, as in those of Swin transformers
+    pool: Grid | None = None
 
     def __init__(self, extractor: nn.Module):
         super().__init__()
@@ -82,7 +89,9 @@ class _Truncated(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         output: Tensor = self.extractor(images)["node"]
-        return output.movedim(3, 1) if self.features_last else output
+        if self.features_last:
+            output = output.movedim(3, 1)
+        return output if self.pool is None else adaptive_avg_pool2d(output, self.pool)
 
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:

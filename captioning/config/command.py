@@ -150,6 +150,19 @@ def command(
     return functools.partial(Command, config=config, schema=schema, words=words)
 
 
+@contextmanager
+def composition(file: Path, overrides: Sequence[str]) -> Iterator[DictConfig]:
+    """The configuration as Hydra's own entry composes it, with its state, for the block."""
+    before = HydraConfig.instance().cfg
+    try:
+        with initialize_config_dir(str(file.parent), version_base="1.3"):
+            config = hydra.compose(file.stem, list(overrides), return_hydra_config=True)
+            HydraConfig.instance().set_config(config)
+            yield config
+    finally:
+        HydraConfig.instance().cfg = before
+
+
 def _tell_failed_job(error: Exception, told: dict[str, int]) -> None:
     """Name a failed job of a sweep, which goes on with others, unless it has several processes."""
     number, reason = HydraConfig.get().job.num, explain(error)

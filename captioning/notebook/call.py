@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.command import Command, ignore_known_warnings, stop
+from captioning.config.command import Command, composition, ignore_known_warnings, stop
 from captioning.config.explain import explain, is_expected
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import SIGNALS, on_signal
@@ -58,18 +57,13 @@ def call(command: Command, settings: Sequence[str]) -> DictConfig:
 
 @contextmanager
 def _composed(command: Command, settings: Sequence[str]) -> Iterator[DictConfig]:
-    """The configuration of a command as Hydra's own entry composes it, and Hydra's state."""
-    before = HydraConfig.instance().cfg
-    try:
-        with initialize_config_dir(str(command.config.parent), version_base="1.3"):
-            overrides = command.composed(settings)
-            config = compose(command.config.stem, overrides, return_hydra_config=True)
-            _refuse_several_processes(config)
-            config.hydra.mode = RunMode.MULTIRUN  # a job of a sweep resumes without being asked
-            HydraConfig.instance().set_config(config)
-            yield OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    finally:
-        HydraConfig.instance().cfg = before
+    """The configuration of a command for one process."""
+    with composition(command.config, command.composed(settings)) as config:
+        _refuse_several_processes(config)
+        OmegaConf.set_readonly(config.hydra, False)
+        config.hydra.mode = RunMode.MULTIRUN  # a job of a sweep resumes without being asked
+        HydraConfig.instance().set_config(config)
+        yield OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def _refuse_several_processes(config: DictConfig) -> None:

@@ -363,3 +363,15 @@ def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation):
     assert backbone.digest != before
     with pytest.raises(Exception, match=r"[12] or more poolings before the node"):
         dilate(make_layers(cfgs["A"])[:2], dilation, "vgg11")
+
+
+def test_a_map_is_averaged_to_another_grid():
+    """From 8 x 8 to 14 x 14, cell i is the mean of rows floor(8 i / 14) to ceil(8 (i + 1) / 14)."""
+    settings = {"name": "resnet50", "node": "layer2", "weights": None, "size": 64}
+    plain, pooled = (TorchvisionBackbone(**settings, pool=pool) for pool in (None, (14, 14)))
+    assert plain.digest != pooled.digest
+    images = pictures(64)
+    coarse, fine = plain(images).unflatten(1, (8, 8)), pooled(images).unflatten(1, (14, 14))
+    for row, column in ((0, 0), (3, 9), (13, 13)):
+        rows, columns = (slice(8 * i // 14, -(-8 * (i + 1) // 14)) for i in (row, column))
+        assert_close(fine[:, row, column], coarse[:, rows, columns].mean((1, 2)))

@@ -59,7 +59,7 @@ def recomputed(model, vectors, tokens, places, path, settings, drop):
         else:
             z = sum(alpha[k] * vectors[k] for k in places)  # Eq. 13
         if "attention.gate.weight" in p:
-            z = (p["attention.gate.weight"][0] @ h + p["attention.gate.bias"][0]).sigmoid() * z
+            z = (p["attention.gate.weight"] @ h + p["attention.gate.bias"]).sigmoid() * z
         gates = (
             p["cell.word.weight"] @ word + p["cell.word.bias"] + p["cell.hidden.weight"] @ h
         )  # Eq. 1
@@ -120,6 +120,7 @@ def check(model, mask, settings, sampled=None, drop=lambda x: x):
     [
         {"attention.gate": False},
         {"attention.gate": True},
+        {"attention.gate": "features"},
         {"attention.temperature": 0.5, "head.tanh": True},
         {"attention.mode": "argmax"},
     ],

@@ -42,10 +42,12 @@ def additive_scores(
     pairs: Tensor | None = None,
     matrix: Tensor | None = None,
     heads: int = 1,
+    relu: bool = False,
 ) -> Tensor:
     """Additive energies of every pair of a key and a query.
 
-    e = w . tanh(keys + query + U pairs), `[B, N, L]`, or `[B, N, H, L]`.
+    e = w . tanh(keys + query + U pairs), `[B, N, L]`, or `[B, N, H, L]`; with `relu` ReLU in place
+    of tanh, of an intermediate array `[B, N, L, A]`.
 
     For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and U, which is
     `matrix` `[A, d]`. Computed in at least single precision and returned in the precision of the
@@ -54,11 +56,11 @@ def additive_scores(
     """
     if heads > 1:  # a column for each head, `[A, H]`
         weight = torch.block_diag(*weight.chunk(heads)).T
-    if torch.compiler.is_exporting():  # a graph has no tiles
+    if relu or torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]
-        scores = (
-            sums if pairs is None or matrix is None else sums + pairs @ matrix.T
-        ).tanh() @ weight
+        if pairs is not None and matrix is not None:
+            sums = sums + pairs @ matrix.T
+        scores = (sums.relu() if relu else sums.tanh()) @ weight
     else:
         with torch.autocast(query.device.type, enabled=False):  # it would round what is summed
             scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)

@@ -77,7 +77,8 @@ class SoftmaxAttention(Attention):
     mean is alpha_t.
 
     Args:
-        gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
+        gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper), or a number for
+            each of the Z features; otherwise 1.
         mode: the context of a step unless the caller samples: its expectation under alpha (Eq. 13),
             a location drawn from alpha (Eq. 8), or the most probable location; several heads have
             no common location, only "expected".
@@ -101,7 +102,7 @@ class SoftmaxAttention(Attention):
         grid: Grid,
         score: Callable[..., Score] | None,
         *,
-        gate: bool = False,
+        gate: bool | Literal["features"] = False,
         mode: Literal["expected", "sample", "argmax"] = "expected",
         temperature: Positive = 1.0,
         smoothing: bool = False,
@@ -119,7 +120,8 @@ class SoftmaxAttention(Attention):
             raise ValueError(
                 f"mode is {mode} and heads is {self.heads}; several heads have no common location"
             )
-        self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
+        width = self.d_value if gate == "features" else 1
+        self.gate = nn.Linear(d_query, width) if gate else None  # f_beta
         self.mode, self.temperature = mode, temperature
         self.smoothing, self.window = smoothing, window
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None

@@ -41,7 +41,8 @@ class MLPInit(StateInit):
 
     It has width n (D) (Xu et al. 2015, section 3.1.2).
 
-    With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
+    With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean), and
+    with `last=linear` the last tanh is left out.
     `pool=flat` replaces the mean by the concatenation of all vectors, masked ones as zero; h w is
     then fixed. `norm` layer-normalises the pooled features, so that photographs unlike the training
     set have no larger effect. Dropout is on the input of the first layer, one draw for all captions
@@ -59,6 +60,7 @@ class MLPInit(StateInit):
         pool: Literal["mean", "flat"] = "mean",
         norm: bool = False,
         dropout: Share = 0.0,
+        last: Literal["tanh", "linear"] = "tanh",
     ):
         super().__init__()
         self.dropout, self.flat = dropout, pool == "flat"
@@ -67,7 +69,8 @@ class MLPInit(StateInit):
         self.maps = nn.ModuleList()
         for _ in range(memories):
             parts = ((nn.Linear(*sizes), nn.Tanh()) for sizes in pairwise(widths))
-            self.maps.append(nn.Sequential(*chain.from_iterable(parts)))
+            layers_of_map = [*chain.from_iterable(parts)]
+            self.maps.append(nn.Sequential(*layers_of_map[: -1 if last == "linear" else None]))
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         if not self.flat:

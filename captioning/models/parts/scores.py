@@ -79,6 +79,8 @@ class Score(Part, ABC):
 class AdditiveScore(Score):
     """Additive: w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015), with A
     = D as in Xu et al.'s code (D).
+
+    `activation=relu` replaces tanh (the code of sgrvinod's tutorial).
     """
 
     @validated
@@ -89,9 +91,11 @@ class AdditiveScore(Score):
         grid: Grid,
         d_attention: Width | None = None,
         heads: Count = 1,
+        activation: Literal["tanh", "relu"] = "tanh",
     ):
         d_attention = d_attention or d_context
         super().__init__(d_context, heads, d_attention)
+        self.relu = activation == "relu"
         self.context = nn.Linear(d_context, d_attention)  # W_a, b
         self.query = StepLinear(d_query, d_attention)  # W_h
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
@@ -104,7 +108,9 @@ class AdditiveScore(Score):
         return Keys.of(self.context(context.vectors))
 
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return additive_scores(keys, self.query(query), self.weight, heads=self.heads)
+        return additive_scores(
+            keys, self.query(query), self.weight, heads=self.heads, relu=self.relu
+        )
 
 
 class Location(AdditiveScore):

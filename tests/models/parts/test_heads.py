@@ -69,11 +69,12 @@ def mean(masked):
     return torch.stack([VECTORS[b, MASK[b] if masked else [0, 1, 2]].mean(dim=0) for b in range(B)])
 
 
-def mapped(map_, x):
+def mapped(map_, x, last=torch.tanh):
     """tanh(W .. tanh(W x + b) + b)."""
-    for linear in map_[::2]:
-        x = (x @ linear.weight.T + linear.bias).tanh()
-    return x
+    *first, linear = map_[::2]
+    for before in first:
+        x = (x @ before.weight.T + before.bias).tanh()
+    return last(x @ linear.weight.T + linear.bias)
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -89,6 +90,14 @@ def test_initial_states(masked):
         initial = randomised(MLPInit(**INITIAL, **how))
         assert [len(map_) for map_ in initial.maps] == [2 * layers] * 2
         close(initial(context), tuple(mapped(map_, seen) for map_ in initial.maps))
+
+
+def test_a_linear_initial_state():
+    context = ContextSet(VECTORS, (1, L), MASK)
+    for layers in (1, 2):
+        initial = randomised(MLPInit(**INITIAL, layers=layers, last="linear"))
+        x = mean(True)
+        close(initial(context), tuple(mapped(map_, x, torch.asarray) for map_ in initial.maps))
 
 
 def test_an_initial_state_of_a_normalised_mean():

@@ -36,6 +36,7 @@ scores = pytest.mark.parametrize(
     "kind, width, settings",
     [
         (AdditiveScore, QUERY, {"d_attention": A}),
+        (AdditiveScore, QUERY, {"d_attention": A, "activation": "relu"}),
         (SingleLayer, QUERY, {}),
         (SingleLayer, QUERY, {"learned_scale": True}),
         (LinearScore, QUERY, {}),
@@ -65,7 +66,7 @@ def equation(kind, p, settings, c, h, f):
         return total[0]
     if kind is Location:
         total = total + p["location.weight"] @ f
-    return p["weight"] @ total.tanh()
+    return p["weight"] @ (total.relu() if "activation" in settings else total.tanh())
 
 
 def what_it_sees(filters, alpha, grid):

@@ -1,0 +1,90 @@
+"""Make a checkpoint of another project's: `captioning convert source=NAME weights=FILE ...`.
+
+The folder has the checkpoint, for every command that takes one, and the settings that were found.
+Nothing that the files name is run.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf, open_dict
+
+from captioning.config.command import command, composition, start
+from captioning.config.registry import CONF
+from captioning.config.settings import Settings
+from captioning.config.types import Config, PathText, given_path
+from captioning.errors import CaptioningError, did_you_mean, quoted
+from captioning.files import atomic_folder, write_text
+from captioning.runs.provenance import file_record
+
+if TYPE_CHECKING:
+    from captioning.convert.source import Converted
+
+SOURCES = [module.name for module in iter_modules([str(Path(__file__).parent / "sources")])]
+
+
+class ConvertSettings(Settings):
+    """Settings of `captioning convert`."""
+
+    source: str
+    """name of the project, such as self_critical; an unknown one lists them"""
+    weights: PathText
+    """its checkpoint"""
+    vocabulary: PathText
+    """its words, in the file or folder that the project keeps them in"""
+    output: PathText
+    """new folder"""
+    settings: list[str]
+    """settings of captioning run that the files do not tell, such as [model.heads=8]"""
+
+
+@command(CONF / "convert.yaml", ConvertSettings)
+def main(config: ConvertSettings) -> None:
+    """Write the folder, and print the commands that a user probably wants."""
+    if config.source not in SOURCES:
+        hint = did_you_mean(config.source, SOURCES)
+        raise CaptioningError(
+            f"source={quoted(config.source)} is not known.{hint} Sources: {', '.join(SOURCES)}"
+        )
+    output = given_path(config.output)
+    if output.exists():
+        raise CaptioningError(f"output={quoted(output)} exists: set another output")
+    # imported here, because PyTorch takes seconds
+    source: Any = import_module(f"captioning.convert.sources.{config.source}")
+    weights, vocabulary = given_path(config.weights), given_path(config.vocabulary)
+    converted: Converted = source.convert(weights, vocabulary)
+    found = [*converted.settings, *config.settings]
+    settings = run_settings([*found, "data=coco", "data.root=coco"])
+    settings["source"] = {
+        "repository": source.REPOSITORY,
+        "licence": source.LICENCE,
+        "paper": source.PAPER,
+        "files": [file_record(path) for path in (weights, vocabulary) if path.is_file()],
+    }
+    from captioning.convert.write import write_captioner
+
+    with atomic_folder(output) as draft:
+        size = write_captioner(draft / "checkpoints" / "best.ckpt", settings, converted)
+        write_text(draft / "settings.yaml", yaml.safe_dump(found))
+    checkpoint = f"checkpoint={output}/checkpoints/best.ckpt"
+    print(f"{output}: {size:,} parameters, {len(converted.words):,} words, {source.REPOSITORY}")
+    print(f"next: captioning predict PHOTOGRAPH {checkpoint}")
+    print(f"      captioning evaluate {checkpoint} data=coco data.root=FOLDER")
+
+
+def run_settings(overrides: list[str]) -> Config:
+    """The configuration of `captioning run` with these settings, in plain values."""
+    GlobalHydra.instance().clear()  # of this command, which is composed by now
+    with composition(CONF / "config.yaml", overrides) as config:
+        with open_dict(config):
+            del config["hydra"]
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+        return dict(plain)
+
+
+if __name__ == "__main__":
+    start(main)

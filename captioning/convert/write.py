@@ -1,0 +1,44 @@
+"""Write a converted captioner as a checkpoint, if its weights fit the networks of its settings."""
+
+from pathlib import Path
+
+from captioning.backbones.base import Backbone
+from captioning.config.registry import build
+from captioning.config.schemas.parts import strip_extra_keys
+from captioning.config.types import Config
+from captioning.convert.source import Converted
+from captioning.data.vocabulary import Vocabulary
+from captioning.models import Captioner
+from captioning.pretrained.allocation import AllocationLimit
+from captioning.runs.checkpoints.checkpoint import captioner_section, write_checkpoint
+from captioning.runs.checkpoints.networks import fill_network, with_checkpoint_context
+
+
+def write_captioner(path: Path, settings: Config, converted: Converted) -> int:
+    """Write the checkpoint and return the number of its parameters.
+
+    Raises:
+        CaptioningError: the weights are not exactly those of the networks.
+    """
+    parts, state = strip_extra_keys(settings), converted.state
+    vocabulary = Vocabulary(converted.words)
+    shapes = [tensor.shape for tensor in state.values()]
+    with with_checkpoint_context(path, "weights"):
+        with AllocationLimit():
+            backbone = build("backbone", Backbone, parts["backbone"])
+        with AllocationLimit.for_file(shapes):
+            sizes = {**backbone.sizes, "vocab_size": len(vocabulary)}
+            model = build("model", Captioner, parts["model"], **sizes)
+        own = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        # the factor to unit scale is 1, and old files do not count batches
+        state = {
+            name: tensor
+            for name, tensor in own.items()
+            if name.endswith(("num_batches_tracked", ".scale"))
+        } | state
+        fill_network("backbone", backbone, state)
+        fill_network("model", model, state)
+    path.parent.mkdir()
+    section = captioner_section(settings, vocabulary.saved)
+    write_checkpoint(path, {"captioning": section, "state_dict": state})
+    return sum(parameter.numel() for parameter in [*backbone.parameters(), *model.parameters()])
