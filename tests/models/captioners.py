@@ -111,6 +111,7 @@ prefix model/encoder=pooled model.scale=sqrt_d
 language_model model.conditioning=cross model.architecture={GPT2}
 language_model model.conditioning=cross model/encoder=layers model.architecture={GPT2}
 language_model model.architecture={OPT}
+language_model model/encoder=pooled model.begin=image model.architecture={GPT2}
 language_model model/encoder=pooled model.lora=3 model.architecture={OPT}
 """
 CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]

@@ -112,6 +112,7 @@ class SelfAttentionLayers(LayeredEncoder):
         memory: slots of each layer (Cornia et al. 2020).
         gated: attention on attention in place of W_O (Huang et al. 2019).
         biases: of queries, keys, values and outputs of attention.
+        last_norm: False leaves out the final one of `pre` (Mokady et al. 2021).
         batch_norm: of the D features, the `input`, or of `both` these and what `embed` makes of
             them.
     """
@@ -136,6 +137,7 @@ class SelfAttentionLayers(LayeredEncoder):
         memory: WidthOrZero = 0,
         gated: bool = False,
         biases: bool = False,
+        last_norm: bool = True,
         batch_norm: Literal["none", "input", "both"] = "none",
     ):
         super().__init__()
@@ -152,7 +154,7 @@ class SelfAttentionLayers(LayeredEncoder):
         tables = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else RelativeTable
         self.relative = nn.ModuleList(kind(grid, heads) for _ in range(tables))
-        self.norm = final_norm(d_model, norm)
+        self.norm = final_norm(d_model, norm) if last_norm else nn.Identity()
         widths = {"none": [], "input": [d_context], "both": [d_context, d_model]}[batch_norm]
         self.batch_norms = nn.ModuleList(map(BatchNorm, widths))
         encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
@@ -210,6 +212,7 @@ class LearnedQueries(Encoder):
     """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021).
 
     `encoder` is an encoder of the image and the vectors as one set, without positions of its own.
+    Each image vector is mapped to `expand` vectors of that set.
     """
 
     located = False
@@ -223,11 +226,13 @@ class LearnedQueries(Encoder):
         encoder: Callable[..., Encoder],
         d_model: Width = 512,
         prefix: Count = 10,
+        expand: Count = 1,
     ):
         super().__init__()
-        self.project = nn.Linear(d_context, d_model)
+        self.expand = expand
+        self.project = nn.Linear(d_context, expand * d_model)
         self.queries = nn.Parameter(torch.empty(prefix, d_model))
-        self.inner = encoder(d_context=d_model, grid=(1, grid[0] * grid[1] + prefix))
+        self.inner = encoder(d_context=d_model, grid=(1, expand * grid[0] * grid[1] + prefix))
         self.d_out = self.inner.d_out
 
     def initialise(self) -> None:
@@ -236,9 +241,11 @@ class LearnedQueries(Encoder):
     def forward(self, context: ContextSet) -> ContextSet:
         prefix = len(self.queries)
         own = self.queries.to(context.vectors.dtype).expand(context.vectors.shape[0], -1, -1)
-        vectors = torch.cat((self.project(context.vectors), own), dim=1)
+        image = self.project(context.vectors).unflatten(2, (self.expand, -1)).flatten(1, 2)
+        vectors = torch.cat((image, own), dim=1)
         mask = context.mask
         if mask is not None:
+            mask = mask.repeat_interleave(self.expand, dim=1)
             mask = nn.functional.pad(mask, (0, prefix), value=True)
         vectors = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask)).vectors
         return replace(context, vectors=vectors[:, -prefix:], grid=(1, prefix), mask=None)
