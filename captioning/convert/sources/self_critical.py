@@ -12,25 +12,22 @@ images, `backbone.path` and `backbone.whole`.
 | `aoa` | `aoa` with biases, normalised by the standard deviation of a sample |
 | `transformer` | `transformer` with biases, normalised likewise before each sublayer |
 
-All but `newfc` have an embedding of the regions, with batch normalisation or without. Where the
-embedding of words has a ReLU, it is applied to the matrix. Biases that are added to each other are
-one here, and one that all scores have, has no effect. In `att2in2` the context enters the candidate
-alone: the gates have rows of zeros. Id 0 begins, ends and pads. Sums of log-probabilities have no
-norm for length, as with `decoding.length_penalty=0`; in their search a caption that ends leaves
-the beam narrower, and here it does not.
+All but `newfc` embed the regions, with batch normalisation or without. Where the embedding of words
+has a ReLU, it is applied to the matrix. Biases that are added to each other are one here, and that
+of the score, the same at all regions, has no effect. In `att2in2` the context enters the candidate
+alone: for the gates its matrix is zero. Id 0 begins, ends and pads. Its beam search has no norm for
+length, as with `decoding.length_penalty=0`, and becomes narrower where a caption ends, unlike ours.
 """
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from captioning.convert.source import Converted, Rows, lstm_rows
+from captioning.convert.source import Converted, Rows, lstm_rows, renamed
 from captioning.convert.unpickle import read_pickle, tensors_of
-from captioning.errors import CaptioningError, listed, naming, quoted
+from captioning.errors import CaptioningError, naming, quoted
 
 REPOSITORY = "ruotianluo/self-critical.pytorch"
 LICENCE = "mit"
@@ -38,37 +35,111 @@ PAPER = (
     "Luo et al., Discriminability Objective for Training Descriptive Captions, CVPR 2018; aoa: "
     "Huang et al., Attention on Attention for Image Captioning, ICCV 2019"
 )
+PARTS = {
+    ".a_2": ".weight",
+    ".b_2": ".bias",
+    "model.tgt_embed.0.lut.": "embed.",
+    "fc_embed.0.": "inject.project.",
+    "fc_embed.": "inject.project.",
+    "refiner.": "encoder.",
+    "model.encoder.": "encoder.",
+    "model.decoder.layers.": "decoder.",
+    "model.decoder.norm.": "norm.",
+    "model.generator.proj.": "output.",
+    "logit.": "head.output.",
+    "ctx2att.": "attention.score.context.",
+    "core.attention.h2att.bias": "attention.score.context.bias",
+    "core.attention.h2att.weight": "attention.score.query.weight",
+    "core.attention.alpha_net.weight": "attention.score.weight",
+    "core.attention.norm.": "attention.score.norm.",
+    "core.attention.linears.0.": "attention.score.query.",
+    "_core.": "core.",
+    "core.i2h.": "cell.word.",
+    "core.h2h.weight": "cell.hidden.weight",
+    "core.h2h.bias": "cell.word.bias",
+    "core.a2c.weight": "cell.context.weight",
+    "core.att_lstm.": "cell.first.",
+    "core.lang_lstm.": "cell.second.",
+    "core.att2ctx.0.": "cell.state.",
+    ".weight_ih": ".word.weight",
+    ".weight_hh": ".hidden.weight",
+    ".bias_ih": ".word.bias",
+    ".bias_hh": ".word.bias",
+    ".w_1.": ".layers.0.",
+    ".w_2.": ".layers.2.",
+    ".aoa_layer.0.": ".output.linear.",
+}
+ENCODER = PARTS | {
+    ".sublayer.0.": ".attention.",
+    ".sublayer.1.": ".feed_forward.",
+    ".self_attn.linears.3.": ".attention.output.",
+    ".self_attn.linears.0.": ".attention.project.linear.",
+    ".self_attn.linears.1.": ".attention.project.linear.",
+    ".self_attn.linears.2.": ".attention.project.linear.",
+    ".self_attn.": ".attention.",
+}
+DECODER = PARTS | {
+    ".sublayer.0.": ".self_attention.",
+    ".sublayer.1.": ".inter_attention.",
+    ".sublayer.2.": ".feed_forward.",
+    ".self_attn.linears.0.": ".self_attention.project.linear.",
+    ".self_attn.linears.1.": ".self_attention.project.linear.",
+    ".self_attn.linears.2.": ".self_attention.project.linear.",
+    ".self_attn.linears.3.": ".self_attention.output.",
+    ".src_attn.linears.0.": ".inter_attention.project_query.linear.",
+    ".src_attn.linears.1.": ".inter_attention.project_image.linear.",
+    ".src_attn.linears.2.": ".inter_attention.project_image.linear.",
+    ".src_attn.linears.3.": ".inter_attention.output.",
+}
+"""Parts of its names, and what they are here."""
+EMBEDDING = {"att_embed.0.": "encoder.project."}
+NORMALISED = {
+    "att_embed.0.": "encoder.batch_norms.0.",
+    "att_embed.1.": "encoder.project.",
+    "att_embed.4.": "encoder.batch_norms.1.",
+}
+"""Those of the embedding of regions, without and with `use_bn`."""
+LEFT_OUT = r"alpha_net\.bias|\.pe$"
+"""The bias of the score, and sinusoids."""
+ADDED = (
+    "attention.score.context.bias",
+    "cell.word.bias",
+    "cell.first.word.bias",
+    "cell.second.word.bias",
+)
+"""Biases that are two of theirs."""
 DECODING = """
 model.title={kind} decoding.width=5 decoding.length_penalty=0 decoding.max_length={length:d}
 """
 REGIONS = """
 backbone=features backbone.path=att backbone.regions=100
-backbone.dim={w[att_embed.0.weight].shape[1]} model.encoder.d_model={w[att_embed.0.weight].shape[0]}
+backbone.dim={w[encoder.project.weight].shape[1]}
 model/encoder=layers model.encoder.embed=relu model.encoder.positions=none
+model.encoder.d_model={w[encoder.project.weight].shape[0]} model.encoder.heads={heads:d}
 model.encoder.scale=sqrt_d model.encoder.biases=true model.encoder.layers={layers}
-model.encoder.norm={norm} model.encoder.heads={heads:d} model.encoder.d_ff={d_ff}
+model.encoder.norm={norm} model.encoder.d_ff={d_ff}
 model.encoder.gated={gated} model.encoder.batch_norm={batch_norm}
 """
 RECURRENT = """
-model.d_embed={w[embed.weight].shape[1]} model.d_hidden={w[logit.weight].shape[1]}
+model.d_embed={w[embed.weight].shape[1]} model.d_hidden={w[head.output.weight].shape[1]}
 model.dropout={opt[drop_prob_lm]:g}
 """
-ADDITIVE = " model.score.d_attention={w[ctx2att.weight].shape[0]}"
+ADDITIVE = " model.score.d_attention={w[attention.score.weight].shape[1]}"
 WHOLE = """
-backbone.whole=fc model/inject=whole model.inject.whole={w[fc_embed.weight].shape[1]}
-model.inject.width={w[fc_embed.weight].shape[0]}
+backbone.whole=fc model/inject=whole model.inject.whole={w[inject.project.weight].shape[1]}
+model.inject.width={w[inject.project.weight].shape[0]}
 """
 MAXOUT = " model/cell=lstm model.cell.maxout=true"
 SYSTEMS = {
     "newfc": "model=show_tell backbone=features backbone.path=fc backbone.regions=1 "
-    "backbone.dim={w[fc_embed.weight].shape[1]}" + RECURRENT + MAXOUT,
+    "backbone.dim={w[inject.project.weight].shape[1]}" + RECURRENT + MAXOUT,
     "att2in2": "model=up_down ~model/inject" + RECURRENT + MAXOUT + REGIONS + ADDITIVE,
-    "updown": "model=up_down" + RECURRENT + REGIONS + ADDITIVE,
+    "updown": "model=up_down" + RECURRENT + REGIONS + WHOLE + ADDITIVE,
     "aoa": "model=aoa model.score.norm=deviation model.score.biases=true "
     "model.score.heads={heads:d} model.cell.dropout={dropped:g}" + RECURRENT + REGIONS,
     "transformer": "model=transformer model.norm=pre_deviation model.biases=true "
     "model.max_tokens=100 model.d_model={w[embed.weight].shape[1]} model.heads={heads:d} "
-    "model.d_ff={w[model.decoder.layers.0.feed_forward.w_1.weight].shape[0]} "
+    "model.d_ff={w[decoder.0.feed_forward.layers.0.weight].shape[0]} "
     "model.decoder_layers={decoder_layers} model.dropout={opt[dropout]:g}" + REGIONS,
 }
 """Settings by `caption_model`, with sizes of the weights `w` and options `opt` of the training."""
@@ -93,95 +164,6 @@ ONLY = {
     "out_res": 0,
 }
 """Options that can have no other value here."""
-BATCH_NORM = {"att_embed.0.": "att_embed.norm.", "att_embed.1.": "att_embed.0."}
-"""Places of the layers in the embedding of the regions, with `use_bn`."""
-SAME = {
-    "_core.": "core.",
-    "fc_embed.0.": "fc_embed.",
-    "refiner.": "model.encoder.",
-    "model.tgt_embed.0.lut.": "embed.",
-    ".a_2": ".weight",
-    ".b_2": ".bias",
-}
-"""Parts of their names that mean the same, in several systems or versions."""
-NAMES = """
-embed.weight = embed.weight
-head.output.* = logit.*
-inject.project.* = fc_embed.*
-encoder.batch_norms.0.* = att_embed.norm.*
-encoder.project.* = att_embed.0.*
-encoder.batch_norms.1.* = att_embed.4.*
-encoder.norm.* = model.encoder.norm.*
-encoder.layers.#.attention.norm.* = model.encoder.layers.#.sublayer.0.norm.*
-encoder.layers.#.attention.project.linear.* = model.encoder.layers.#.self_attn.linears.@.*
-encoder.layers.#.attention.output.* = model.encoder.layers.#.self_attn.linears.3.*
-encoder.layers.#.attention.output.linear.* = model.encoder.layers.#.self_attn.aoa_layer.0.*
-encoder.layers.#.feed_forward.norm.* = model.encoder.layers.#.sublayer.1.norm.*
-encoder.layers.#.feed_forward.layers.0.* = model.encoder.layers.#.feed_forward.w_1.*
-encoder.layers.#.feed_forward.layers.2.* = model.encoder.layers.#.feed_forward.w_2.*
-
-attention.score.weight = core.attention.alpha_net.weight
-attention.score.query.weight = core.attention.h2att.weight
-attention.score.context.weight = ctx2att.weight
-attention.score.context.bias = ctx2att.bias + core.attention.h2att.bias
-attention.score.norm.* = core.attention.norm.*
-attention.score.query.* = core.attention.linears.0.*
-attention.score.key.* = ctx2att.*.key
-attention.score.value.* = ctx2att.*.value
-
-cell.word.weight = core.i2h.weight
-cell.word.bias = core.i2h.bias + core.h2h.bias
-cell.hidden.weight = core.h2h.weight
-cell.context.weight = core.a2c.weight
-
-cell.first.word.weight = core.att_lstm.weight_ih.word
-cell.first.word.bias = core.att_lstm.bias_ih + core.att_lstm.bias_hh
-cell.first.hidden.weight = core.att_lstm.weight_hh
-cell.first.context.weight = core.att_lstm.weight_ih.output
-cell.first.constant.weight = core.att_lstm.weight_ih.image
-cell.second.word.weight = core.lang_lstm.weight_ih.first
-cell.second.word.bias = core.lang_lstm.bias_ih + core.lang_lstm.bias_hh
-cell.second.hidden.weight = core.lang_lstm.weight_hh
-cell.second.context.weight = core.lang_lstm.weight_ih.attended
-cell.state.weight = core.att2ctx.0.weight.first
-cell.state.bias = core.att2ctx.0.bias
-cell.context.weight = core.att2ctx.0.weight.attended
-
-output.* = model.generator.proj.*
-norm.* = model.decoder.norm.*
-decoder.#.self_attention.norm.* = model.decoder.layers.#.sublayer.0.norm.*
-decoder.#.self_attention.project.linear.* = model.decoder.layers.#.self_attn.linears.@.*
-decoder.#.self_attention.output.* = model.decoder.layers.#.self_attn.linears.3.*
-decoder.#.inter_attention.norm.* = model.decoder.layers.#.sublayer.1.norm.*
-decoder.#.inter_attention.project_query.linear.* = model.decoder.layers.#.src_attn.linears.0.*
-decoder.#.inter_attention.project_image.linear.* = model.decoder.layers.#.src_attn.linears.@.*
-decoder.#.inter_attention.output.* = model.decoder.layers.#.src_attn.linears.3.*
-decoder.#.feed_forward.norm.* = model.decoder.layers.#.sublayer.2.norm.*
-decoder.#.feed_forward.layers.0.* = model.decoder.layers.#.feed_forward.w_1.*
-decoder.#.feed_forward.layers.2.* = model.decoder.layers.#.feed_forward.w_2.*
-"""
-"""Our names and theirs, with # for the number of a layer and * for `SUFFIXES`. Those with 0, 1 and
-2 in place of @, as far as they are not named before, are rows of one matrix of ours. Some of theirs
-are parts, see `CUT`.
-"""
-
-CUT = {
-    "core.att_lstm.weight_ih": ("output", "image", "word"),
-    "core.lang_lstm.weight_ih": ("attended", "first"),
-}
-CUT_OF_AOA = {
-    "core.att_lstm.weight_ih": ("word", "output"),
-    "core.att2ctx.0.weight": ("attended", "first"),
-    "ctx2att.weight": ("value", "key"),
-    "ctx2att.bias": ("value", "key"),
-}
-"""What the columns of a matrix, or the rows of `ctx2att`, belong to: a word, or else as many as the
-state has features.
-"""
-LEFT_OUT = {"core.attention.alpha_net.bias", "model.tgt_embed.1.pe"}
-"""The bias of all scores, and sinusoids, which are computed here."""
-SUFFIXES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-MOST_LAYERS = 100
 
 
 def convert(weights: Path, vocabulary: Path) -> Converted:
@@ -200,85 +182,77 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
         written, _ = Rows.of([None, None, 0, ids.get("UNK")], ids)
     theirs = tensors_of(read_pickle(weights), quoted(weights))
     with naming(f"{quoted(weights)} is not as {REPOSITORY} writes it"):
-        found = _renamed(theirs)
-        settings = _settings(kind, found, options)
-        found["embed.weight"] = read.embedding(found["embed.weight"])
-        output = "model.generator.proj" if kind == "transformer" else "logit"
-        head = written.output(found[f"{output}.weight"], found[f"{output}.bias"])
-        found[f"{output}.weight"], found[f"{output}.bias"] = head
-        _cut(found, kind, head[0].shape[1])
-        state = {f"model.{name}": tensor for name, tensor in _named(found).items()}
-    return Converted(settings, words, state)
+        if "embed.0.weight" in theirs:
+            theirs["embed.weight"] = theirs.pop("embed.0.weight").relu()
+        regions = NORMALISED if "att_embed.0.running_mean" in theirs else EMBEDDING
+        decoder = {name: theirs.pop(name) for name in [*theirs] if name.startswith("model.decoder")}
+        state = renamed(theirs, ENCODER | regions, LEFT_OUT) | renamed(decoder, DECODER, LEFT_OUT)
+        settings = _settings(kind, state, options)
+        head = "output" if kind == "transformer" else "head.output"
+        state["embed.weight"] = read.embedding(state["embed.weight"])
+        ends = written.output(state[f"{head}.weight"], state[f"{head}.bias"])
+        state[f"{head}.weight"], state[f"{head}.bias"] = ends
+        if kind != "transformer":
+            _rearrange(kind, state)
+    return Converted(settings, words, {f"model.{name}": state[name] for name in state})
 
 
-def _renamed(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors, by names that are the same in all systems."""
-    same = SAME | (BATCH_NORM if "att_embed.0.running_mean" in theirs else {})
-    found = dict[str, Tensor]()
-    for name, tensor in theirs.items():
-        if name == "embed.0.weight":
-            name, tensor = "embed.weight", tensor.relu()
-        for part, ours in same.items():
-            name = name.replace(part, ours)
-        found[name] = lstm_rows(tensor) if "_lstm." in name else tensor
-    return found
-
-
-def _settings(kind: str, found: dict[str, Tensor], options: dict[str, Any]) -> list[str]:
+def _settings(kind: str, state: dict[str, Tensor], options: dict[str, Any]) -> list[str]:
     text = DECODING + SYSTEMS[kind]
-    if kind != "newfc" and "fc_embed.weight" in found:
+    if kind != "newfc" and "inject.project.weight" in state:
         text += WHOLE
-    layers = _layers(found, "encoder")
+    ends = [name for name in state if name.endswith("attention.norm.weight")]
+    decoder_layers = sum("inter" in name for name in ends)
+    layers = sum(name.startswith("encoder.") for name in ends)
     return text.format(
-        w=found,
+        w=state,
         opt=options,
         kind=kind,
         length=options["max_length"] or options["seq_length"],
         dropped=options["drop_prob_lm"] if options["ctx_drop"] else 0,
         heads=options["num_att_heads" if kind == "transformer" else "num_heads"],
         layers=layers,
-        decoder_layers=_layers(found, "decoder"),
-        d_ff=len(found.get("model.encoder.layers.0.feed_forward.w_1.weight", ())),
+        decoder_layers=decoder_layers,
+        d_ff=len(state.get("encoder.layers.0.feed_forward.layers.0.weight", ())),
         norm="pre_deviation" if layers else "post",
-        gated="model.encoder.layers.0.self_attn.aoa_layer.0.weight" in found,
-        batch_norm=("none", "input", "both")[sum("running_mean" in name for name in found)],
+        gated="encoder.layers.0.attention.output.linear.weight" in state,
+        batch_norm=("none", "input", "both")[sum("running_mean" in name for name in state)],
     ).split()
 
 
-def _layers(found: dict[str, Tensor], stack: str) -> int:
-    norms = (f"model.{stack}.layers.{k}.sublayer.0.norm.weight" for k in range(MOST_LAYERS))
-    return sum(name in found for name in norms)
-
-
-def _cut(found: dict[str, Tensor], kind: str, state: int) -> None:
-    """Replace matrices by their parts, and give those of some rows zeros in the others."""
-    for name, parts in (CUT_OF_AOA if kind == "aoa" else CUT).items():
-        if name in found:
-            axis = 0 if name.startswith("ctx2att") else 1
-            rest = found[name].shape[axis] - state * (len(parts) - 1)
-            sizes = [rest if part == "word" else state for part in parts]
-            for part, tensor in zip(parts, found.pop(name).split(sizes, axis), strict=True):
-                found[f"{name}.{part}"] = tensor
+def _rearrange(kind: str, state: dict[str, Tensor]) -> None:
+    """Give each input of a cell its columns, and each of two maps its rows; add biases."""
+    n = state["head.output.weight"].shape[1]
+    if kind == "aoa":
+        first, second = state["cell.first.word.weight"], state["cell.state.weight"]
+        state["cell.first.word.weight"], state["cell.first.context.weight"] = (
+            first[:, :-n],
+            first[:, -n:],
+        )
+        state["cell.context.weight"], state["cell.state.weight"] = second[:, :n], second[:, n:]
+        for suffix in ("weight", "bias"):
+            value, key = state.pop(f"attention.score.context.{suffix}").chunk(2)
+            state[f"attention.score.value.{suffix}"], state[f"attention.score.key.{suffix}"] = (
+                value,
+                key,
+            )
+    for name in state.keys() & ADDED:
+        state[name] = state[name].unflatten(0, (2, -1)).sum(0)
+    if "attention.score.weight" in state:
+        state["attention.score.weight"] = state["attention.score.weight"][0]
+    if kind == "updown":
+        first, second = state["cell.first.word.weight"], state["cell.second.word.weight"]
+        state |= {
+            "cell.first.context.weight": first[:, :n],
+            "cell.first.constant.weight": first[:, n : 2 * n],
+            "cell.first.word.weight": first[:, 2 * n :],
+            "cell.second.context.weight": second[:, :n],
+            "cell.second.word.weight": second[:, n:],
+        }
     if kind == "att2in2":
-        gates, bias = 3 * state, found.pop("core.a2c.bias")
-        found["core.a2c.weight"] = pad(found["core.a2c.weight"], (0, 0, gates, 0))
-        found["core.i2h.bias"] = found["core.i2h.bias"] + pad(bias, (gates, 0))
-    if "core.attention.alpha_net.weight" in found:
-        found["core.attention.alpha_net.weight"] = found["core.attention.alpha_net.weight"][0]
-
-
-def _named(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Ours, of which all of theirs must be parts."""
-    ours, used = dict[str, Tensor](), {*LEFT_OUT}
-    for number, suffix, line in product(range(MOST_LAYERS), SUFFIXES, NAMES.split("\n")):
-        name, _, theirs = line.replace("#", str(number)).replace("*", suffix).partition(" = ")
-        several = "@" in theirs
-        parts = [theirs.replace("@", k) for k in "012"] if several else theirs.split(" + ")
-        parts = [part for part in parts if part not in used]
-        if not found.keys().isdisjoint(parts):
-            tensors = [found[part] for part in parts]
-            ours[name] = torch.cat(tensors) if several else torch.stack(tensors).sum(0)
-            used.update(parts)
-    if unknown := found.keys() - used:
-        raise CaptioningError(f"it has {listed(sorted(unknown), 5)}, which is not known")
-    return ours
+        gates, bias = 3 * n, state.pop("core.a2c.bias")
+        state["cell.context.weight"] = pad(state["cell.context.weight"], (0, 0, gates, 0))
+        state["cell.word.bias"] = state["cell.word.bias"] + pad(bias, (gates, 0))
+    for name in state:
+        if name.startswith(("cell.first.", "cell.second.")):
+            state[name] = lstm_rows(state[name])
