@@ -71,6 +71,11 @@ class Rows:
         return filled
 
 
+def table(text: str) -> dict[str, str]:
+    """Parts of names, a line each: theirs and ours."""
+    return dict(line.split() for line in text.strip().splitlines())
+
+
 def renamed(
     theirs: Mapping[str, Tensor], parts: Mapping[str, str], without: str
 ) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import pad
 
-from captioning.convert.source import Converted, Rows, lstm_rows, renamed
+from captioning.convert.source import Converted, Rows, lstm_rows, renamed, table
 from captioning.convert.unpickle import read_pickle, tensors_of
 from captioning.errors import CaptioningError, naming, quoted
 
@@ -35,69 +35,70 @@ PAPER = (
     "Luo et al., Discriminability Objective for Training Descriptive Captions, CVPR 2018; aoa: "
     "Huang et al., Attention on Attention for Image Captioning, ICCV 2019"
 )
-PARTS = {
-    ".a_2": ".weight",
-    ".b_2": ".bias",
-    "model.tgt_embed.0.lut.": "embed.",
-    "fc_embed.0.": "inject.project.",
-    "fc_embed.": "inject.project.",
-    "refiner.": "encoder.",
-    "model.encoder.": "encoder.",
-    "model.decoder.layers.": "decoder.",
-    "model.decoder.norm.": "norm.",
-    "model.generator.proj.": "output.",
-    "logit.": "head.output.",
-    "ctx2att.": "attention.score.context.",
-    "core.attention.h2att.bias": "attention.score.context.bias",
-    "core.attention.h2att.weight": "attention.score.query.weight",
-    "core.attention.alpha_net.weight": "attention.score.weight",
-    "core.attention.norm.": "attention.score.norm.",
-    "core.attention.linears.0.": "attention.score.query.",
-    "_core.": "core.",
-    "core.i2h.": "cell.word.",
-    "core.h2h.weight": "cell.hidden.weight",
-    "core.h2h.bias": "cell.word.bias",
-    "core.a2c.weight": "cell.context.weight",
-    "core.att_lstm.": "cell.first.",
-    "core.lang_lstm.": "cell.second.",
-    "core.att2ctx.0.": "cell.state.",
-    ".weight_ih": ".word.weight",
-    ".weight_hh": ".hidden.weight",
-    ".bias_ih": ".word.bias",
-    ".bias_hh": ".word.bias",
-    ".w_1.": ".layers.0.",
-    ".w_2.": ".layers.2.",
-    ".aoa_layer.0.": ".output.linear.",
-}
-ENCODER = PARTS | {
-    ".sublayer.0.": ".attention.",
-    ".sublayer.1.": ".feed_forward.",
-    ".self_attn.linears.3.": ".attention.output.",
-    ".self_attn.linears.0.": ".attention.project.linear.",
-    ".self_attn.linears.1.": ".attention.project.linear.",
-    ".self_attn.linears.2.": ".attention.project.linear.",
-    ".self_attn.": ".attention.",
-}
-DECODER = PARTS | {
-    ".sublayer.0.": ".self_attention.",
-    ".sublayer.1.": ".inter_attention.",
-    ".sublayer.2.": ".feed_forward.",
-    ".self_attn.linears.0.": ".self_attention.project.linear.",
-    ".self_attn.linears.1.": ".self_attention.project.linear.",
-    ".self_attn.linears.2.": ".self_attention.project.linear.",
-    ".self_attn.linears.3.": ".self_attention.output.",
-    ".src_attn.linears.0.": ".inter_attention.project_query.linear.",
-    ".src_attn.linears.1.": ".inter_attention.project_image.linear.",
-    ".src_attn.linears.2.": ".inter_attention.project_image.linear.",
-    ".src_attn.linears.3.": ".inter_attention.output.",
-}
+PARTS = table("""
+.a_2                            .weight
+.b_2                            .bias
+model.tgt_embed.0.lut.          embed.
+fc_embed.0.                     inject.project.
+fc_embed.                       inject.project.
+refiner.                        encoder.
+model.encoder.                  encoder.
+model.decoder.layers.           decoder.
+model.decoder.norm.             norm.
+model.generator.proj.           output.
+logit.                          head.output.
+ctx2att.                        attention.score.context.
+core.attention.h2att.bias       attention.score.context.bias
+core.attention.h2att.weight     attention.score.query.weight
+core.attention.alpha_net.weight attention.score.weight
+core.attention.norm.            attention.score.norm.
+core.attention.linears.0.       attention.score.query.
+_core.                          core.
+core.i2h.                       cell.word.
+core.h2h.weight                 cell.hidden.weight
+core.h2h.bias                   cell.word.bias
+core.a2c.weight                 cell.context.weight
+core.att_lstm.                  cell.first.
+core.lang_lstm.                 cell.second.
+core.att2ctx.0.                 cell.state.
+.weight_ih                      .word.weight
+.weight_hh                      .hidden.weight
+.bias_ih                        .word.bias
+.bias_hh                        .word.bias
+.w_1.                           .layers.0.
+.w_2.                           .layers.2.
+.aoa_layer.0.                   .output.linear.
+.output_layer.                  .output.
+""")
+ENCODER = PARTS | table("""
+.sublayer.0.          .attention.
+.sublayer.1.          .feed_forward.
+.self_attn.linears.3. .attention.output.
+.self_attn.linears.0. .attention.project.linear.
+.self_attn.linears.1. .attention.project.linear.
+.self_attn.linears.2. .attention.project.linear.
+.self_attn.           .attention.
+""")
+DECODER = PARTS | table("""
+.sublayer.0.          .self_attention.
+.sublayer.1.          .inter_attention.
+.sublayer.2.          .feed_forward.
+.self_attn.linears.0. .self_attention.project.linear.
+.self_attn.linears.1. .self_attention.project.linear.
+.self_attn.linears.2. .self_attention.project.linear.
+.self_attn.linears.3. .self_attention.output.
+.src_attn.linears.0.  .inter_attention.project_query.linear.
+.src_attn.linears.1.  .inter_attention.project_image.linear.
+.src_attn.linears.2.  .inter_attention.project_image.linear.
+.src_attn.linears.3.  .inter_attention.output.
+""")
 """Parts of its names, and what they are here."""
-EMBEDDING = {"att_embed.0.": "encoder.project."}
-NORMALISED = {
-    "att_embed.0.": "encoder.batch_norms.0.",
-    "att_embed.1.": "encoder.project.",
-    "att_embed.4.": "encoder.batch_norms.1.",
-}
+EMBEDDING = table("att_embed.0. encoder.project.")
+NORMALISED = table("""
+att_embed.0. encoder.batch_norms.0.
+att_embed.1. encoder.project.
+att_embed.4. encoder.batch_norms.1.
+""")
 """Those of the embedding of regions, without and with `use_bn`."""
 LEFT_OUT = r"alpha_net\.bias|\.pe$"
 """The bias of the score, and sinusoids."""
@@ -126,7 +127,7 @@ model.dropout={opt[drop_prob_lm]:g}
 """
 ADDITIVE = " model.score.d_attention={w[attention.score.weight].shape[1]}"
 WHOLE = """
-backbone.whole=fc model/inject=whole model.inject.whole={w[inject.project.weight].shape[1]}
+backbone.whole=fc model/inject=whole model.inject.whole={w[encoder.project.weight].shape[1]}
 model.inject.width={w[inject.project.weight].shape[0]}
 """
 MAXOUT = " model/cell=lstm model.cell.maxout=true"
@@ -223,32 +224,28 @@ def _settings(kind: str, state: dict[str, Tensor], options: dict[str, Any]) -> l
 def _rearrange(kind: str, state: dict[str, Tensor]) -> None:
     """Give each input of a cell its columns, and each of two maps its rows; add biases."""
     n = state["head.output.weight"].shape[1]
+
+    def cut(name: str, *others: str) -> None:
+        """Leave a matrix without its first columns, of which each of `others` gets n."""
+        for other in others:
+            state[other], state[name] = state[name].tensor_split([n], dim=1)
+
+    if kind == "updown":
+        cut("cell.first.word.weight", "cell.first.context.weight", "cell.first.constant.weight")
+        cut("cell.second.word.weight", "cell.second.context.weight")
     if kind == "aoa":
-        first, second = state["cell.first.word.weight"], state["cell.state.weight"]
-        state["cell.first.word.weight"], state["cell.first.context.weight"] = (
-            first[:, :-n],
-            first[:, -n:],
-        )
-        state["cell.context.weight"], state["cell.state.weight"] = second[:, :n], second[:, n:]
+        first = state["cell.first.word.weight"]
+        state["cell.first.word.weight"] = first.roll(n, 1)  # columns of the word come first there
+        cut("cell.first.word.weight", "cell.first.context.weight")
+        cut("cell.state.weight", "cell.context.weight")
         for suffix in ("weight", "bias"):
             value, key = state.pop(f"attention.score.context.{suffix}").chunk(2)
-            state[f"attention.score.value.{suffix}"], state[f"attention.score.key.{suffix}"] = (
-                value,
-                key,
-            )
+            state[f"attention.score.value.{suffix}"] = value
+            state[f"attention.score.key.{suffix}"] = key
     for name in state.keys() & ADDED:
         state[name] = state[name].unflatten(0, (2, -1)).sum(0)
     if "attention.score.weight" in state:
         state["attention.score.weight"] = state["attention.score.weight"][0]
-    if kind == "updown":
-        first, second = state["cell.first.word.weight"], state["cell.second.word.weight"]
-        state |= {
-            "cell.first.context.weight": first[:, :n],
-            "cell.first.constant.weight": first[:, n : 2 * n],
-            "cell.first.word.weight": first[:, 2 * n :],
-            "cell.second.context.weight": second[:, :n],
-            "cell.second.word.weight": second[:, n:],
-        }
     if kind == "att2in2":
         gates, bias = 3 * n, state.pop("core.a2c.bias")
         state["cell.context.weight"] = pad(state["cell.context.weight"], (0, 0, gates, 0))
