@@ -174,7 +174,7 @@ EXEMPT = (("large", "checkpoint"), ("large", "weights"), ("circle", "embeddings"
 
 def features_of(folder, name):
     with open_arrays(folder) as features:
-        return features.features(name, 3, 1, even=False)
+        return features.features(name, 3, 1, "none")
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -1,4 +1,4 @@
-"""Files of precomputed features: arrays `[L, D]` by image name.
+"""Files of precomputed features: arrays `[L, D]`, `[h, w, D]` or `[D]` by image name.
 
 | path | contents |
 |---|---|
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ ARRAYS = ("features", "feat", "x")
 PICKLES = "pickles may hold code and are not read: write numpy.savez('FILE.npz', **{NAME: ARRAY})"
 
 Numbers = np.ndarray[Any, Any]
+Sample = Literal["none", "even", "first"]
+"""Which of more rows than needed are taken: none (they are refused), `evenly_spaced`, the first."""
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
 """Image names, and a function that reads the array of an image."""
 
@@ -47,20 +49,24 @@ class FeatureFiles:
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
-    def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`: `even` ones of the rows, if
+    def features(self, name: str, dim: int, regions: int, sample: Sample) -> Tensor:
+        """Finite features of one image in half precision, `[L, dim]`: a `sample` of the rows, if
         there are more than `regions`.
         """
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
-            if even and array.ndim:
+            if array.ndim in (1, 3):
+                array = array.reshape(-1, array.shape[-1])
+            if sample == "even" and array.ndim:
                 array = array[evenly_spaced(len(array), regions)]
+            if sample == "first" and array.ndim:
+                array = array[:regions]
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu":
                 raise ValueError(
-                    f"it must be [L, D], L from 1 to backbone.regions={regions}, D = "
-                    f"backbone.dim={dim}; it is {list(array.shape)} of {array.dtype}. "
-                    "backbone.sample=even takes regions from more rows"
+                    f"it must be [L, D], L from 1 to {regions}, D = backbone.dim={dim}; it is "
+                    f"{list(array.shape)} of {array.dtype}. backbone.regions=N reads more, and "
+                    "backbone.sample=even or first takes regions from more"
                 )
             if not np.isfinite(array).all():
                 raise ValueError("it has NaN or infinite numbers: compute it again")
@@ -74,8 +80,8 @@ class FeatureFiles:
 
 
 @contextmanager
-def open_arrays(path: Path) -> Iterator[FeatureFiles]:
-    """Open a folder or file of features."""
+def open_arrays(path: Path, setting: str = "path") -> Iterator[FeatureFiles]:
+    """Open a folder or file of features, which `setting` of the backbone names."""
     if path.is_dir():
         files = dict[str, Path]()
         for file in _of_images(path.glob("*")) or _of_images(path.glob("*/*")):
@@ -85,7 +91,7 @@ def open_arrays(path: Path) -> Iterator[FeatureFiles]:
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
-        with _reading(f"backbone.path={quoted(path)}"):
+        with _reading(f"backbone.{setting}={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
                 raise ValueError(
                     "it is not a folder of .npy, .npz or .pt files, or a file of "

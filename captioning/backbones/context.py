@@ -31,6 +31,7 @@ class ContextSet:
     vectors: Tensor  # `[B, L, D]`, L in row order of the grid
     grid: Grid  # (h, w) with h * w = L, of each image
     mask: Tensor | None = None  # `[B, L]` bool, True = may be attended; None: all may
+    whole: Tensor | None = None  # `[B, D']`, a vector of the image as a whole, if it has one
 
     @property
     def images(self) -> int:

@@ -3,6 +3,8 @@ frames of clips.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -10,17 +12,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.arrays import open_arrays
+from captioning.backbones.arrays import FeatureFiles, Sample, open_arrays
 from captioning.backbones.base import Backbone, FeatureSource
+from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.data.image_files import feature_fingerprints
-from captioning.data.readers.ids import match_names
+from captioning.data.readers.ids import coco_numbers, match_names
 from captioning.errors import CaptioningError, listed, quoted
 
 BATCH = 32
+Features = tuple[FeatureFiles, list[str]]
+"""Files, and the name in them of each example."""
 
 
 class FeatureOnlyBackbone(Backbone):
@@ -42,8 +47,10 @@ class FeatureOnlyBackbone(Backbone):
 class Precomputed(FeatureOnlyBackbone):
     """Context sets of up to L vectors from files (`captioning.backbones.arrays`).
 
-    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken,
-    `evenly_spaced`.
+    With `sample` a file may have more vectors than `regions`, of which as many are taken. With
+    `padding="zeros"` missing vectors are zeros that are attended to, as in the code of Cornia et
+    al. 2020, and not masked. `whole` has files of a further vector of each image,
+    `ContextSet.whole`, which follows the others in a cached row.
     """
 
     @validated
@@ -52,45 +59,76 @@ class Precomputed(FeatureOnlyBackbone):
         path: PathText,
         dim: Width = 2048,
         regions: Width = 36,
-        sample: Literal["none", "even"] = "none",
+        sample: Sample = "none",
+        padding: Literal["masked", "zeros"] = "masked",
+        whole: PathText | None = None,
     ):
         settings = f"precomputed, {dim} features of at most {regions} regions"
-        settings += ", evenly spread" if sample == "even" else ""
+        settings += {"none": "", "even": ", evenly spread", "first": ", the first"}[sample]
+        settings += ", then zeros" if padding == "zeros" else ""
+        settings += ", one of the whole image" if whole else ""
         grid, transform = (1, regions), ImageTransform(1)
         super().__init__(settings, nn.Identity(), dim, grid, transform, trainable=False)
         self.path, self.sample = given_path(path), sample
-        self.partial = True
+        self.whole = given_path(whole) if whole else None
+        self.partial = padding == "masked"
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Of the features, and of the vectors of whole images, by setting."""
+        return {"path": self.path} | ({"whole": self.whole} if self.whole else {})
+
+    @property
+    def positions(self) -> int:
+        return self.grid[1] + len(self.paths) - 1
+
+    def valid_mask(self, inputs: Tensor) -> Tensor | None:
+        return super().valid_mask(inputs[:, : self.grid[1]])
+
+    def context(self, features: Tensor) -> ContextSet:
+        context = super().context(features[:, : self.grid[1]])
+        if self.whole is None:
+            return context
+        return replace(context, whole=features[:, -1].to(self.scale.dtype) * self.scale)
+
+    @contextmanager
+    def _opened(self, examples: Sequence[Example]) -> Iterator[list[Features]]:
+        """The files of `paths`, with the names of the examples in each."""
+        with ExitStack() as stack:
+            opened = list[Features]()
+            for setting, path in self.paths.items():
+                features = stack.enter_context(open_arrays(path, setting))
+                opened.append((features, self._names(examples, features.files, setting)))
+            yield opened
 
     def prepare(self, splits: Splits) -> None:
-        with open_arrays(self.path) as features:
-            self._names(list(chain.from_iterable(splits.values())), features.files)
+        with self._opened(list(chain.from_iterable(splits.values()))):
+            pass
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
-        with open_arrays(self.path) as features:
-            names = self._names(examples, features.files)
-            files = list(dict.fromkeys(features.files[name] for name in names))
-            known = dict(zip(files, feature_fingerprints(files), strict=True))
+        with self._opened(examples) as opened:
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                length, even = self.grid[1], self.sample == "even"
-                for first in range(done, len(names), BATCH):
-                    batch = names[first : first + BATCH]
-                    # missing vectors are NaN, as in `captioning.backbones.context`
-                    rows = torch.full((len(batch), length, self.dim), torch.nan).half()
-                    for row, image in zip(rows, batch, strict=True):
-                        vectors = features.features(image, self.dim, length, even)
-                        row[: len(vectors)] = vectors
+                length = self.grid[1]
+                # missing vectors are NaN, as in `captioning.backbones.context`
+                missing = torch.nan if self.partial else 0.0
+                for first in range(done, len(examples), BATCH):
+                    count = min(BATCH, len(examples) - first)
+                    rows = torch.full((count, self.positions, self.dim), missing).half()
+                    for number, row in enumerate(rows, first):
+                        for (files, own), room in zip(opened, row.split(length), strict=True):
+                            vectors = files.features(own[number], self.dim, len(room), self.sample)
+                            room[: len(vectors)] = vectors
                     yield rows
 
-            rows = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
-            return store.copied(self, rows, batches_from, name)
+            prints = zip(*(_fingerprints(*features) for features in opened), strict=True)
+            return store.copied(self, [*map(b"\0".join, prints)], batches_from, name)
 
-    def _names(self, examples: Sequence[Example], files: Mapping[str, Path]) -> list[str]:
-        # the last as in the files of the Meshed-Memory Transformer, beside _boxes
-        possible = [
-            (str(e.image_id), e.path.name, e.path.stem, f"{e.image_id}_features") for e in examples
-        ]
+    def _names(
+        self, examples: Sequence[Example], files: Mapping[str, Path], setting: str
+    ) -> list[str]:
+        possible = [_possible_names(example) for example in examples]
         # the id 1 must not stand for 1.jpg, which may be the file of another image
         similar = match_names(chain.from_iterable(possible), files, strict=True)
         owners, missing = dict[str, str](), []
@@ -101,28 +139,46 @@ class Precomputed(FeatureOnlyBackbone):
                 missing.append(image)
             elif owners.setdefault(known[0], image) != image:
                 raise CaptioningError(
-                    f"backbone.path={self.path} has the features {quoted(known[0])} for two "
-                    f"images, {owners[known[0]]} and {image}: name those of a FILE.npz by image_id"
+                    f"backbone.{setting}={self.paths[setting]} has the features {quoted(known[0])} "
+                    f"for two images, {owners[known[0]]} and {image}: name those of a FILE.npz by "
+                    "image_id"
                 )
         if missing:
             raise CaptioningError(
-                f"backbone.path={self.path} has features of {len(files)} images, but not of "
-                f"{len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are looked up "
-                "by image_id, by file name, and by file name without its suffix; it has "
+                f"backbone.{setting}={self.paths[setting]} has features of {len(files)} images, "
+                f"but not of {len(missing)} of the {len(examples)}: {listed(missing, 5)}. They are "
+                "looked up by image_id, by file name, by file name without its suffix, and by the "
+                "number in COCO's file names; it has "
                 f"{listed(list(map(quoted, files)), 5) or 'none'}"
             )
         return list(owners)
 
 
-def move_features(backbones: Iterable[Backbone], path: Path) -> None:
-    """Point the precomputed members of `backbones` to `path`."""
+def _possible_names(example: Example) -> list[str]:
+    """Names of an image in files of features, the likeliest first."""
+    path = example.path
+    ids = [str(example.image_id), *coco_numbers(path.stem)]
+    # the last as in the files of the Meshed-Memory Transformer, beside _boxes
+    return [ids[0], path.name, path.stem, *ids[1:], *(f"{number}_features" for number in ids)]
+
+
+def _fingerprints(features: FeatureFiles, names: Sequence[str]) -> list[bytes]:
+    """Identify the features of each image by its name and its file."""
+    files = list(dict.fromkeys(features.files[name] for name in names))
+    known = dict(zip(files, feature_fingerprints(files), strict=True))
+    return [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
+
+
+def move_features(backbones: Iterable[Backbone], path: Path, setting: str = "path") -> None:
+    """Set the `path` or `whole` of the precomputed members of `backbones`, which is one."""
     modules = chain.from_iterable(backbone.modules() for backbone in backbones)
-    members = [module for module in modules if isinstance(module, Precomputed)]
-    paths = sorted({quoted(member.path) for member in members})
+    precomputed = (module for module in modules if isinstance(module, Precomputed))
+    members = [member for member in precomputed if setting in member.paths]
+    paths = sorted({quoted(member.paths[setting]) for member in members})
     if len(paths) != 1:
         raise CaptioningError(
-            "features must replace a single path of precomputed features, and this checkpoint's "
-            f"are read from {', '.join(paths) or 'none'}"
+            f"this replaces a single backbone.{setting} of precomputed features, and this "
+            f"checkpoint's are read from {', '.join(paths) or 'none'}"
         )
     for member in members:
-        member.path = path
+        setattr(member, setting, path)

@@ -71,7 +71,7 @@ def main(config: ConvertSettings) -> None:
         size = write_captioner(draft / "checkpoints" / "best.ckpt", settings, converted)
         write_text(draft / "settings.yaml", yaml.safe_dump(found))
     checkpoint = f"checkpoint={output}/checkpoints/best.ckpt"
-    print(f"{output}: {size:,} parameters, {len(converted.words):,} words, {source.REPOSITORY}")
+    print(f"{output}: {size:,} parameters, {source.REPOSITORY}")
     print(f"next: captioning predict PHOTOGRAPH {checkpoint}")
     print(f"      captioning evaluate {checkpoint} data=coco data.root=FOLDER")
 

@@ -3,6 +3,7 @@
 V words here, of which the first four are the special tokens of `captioning.tokens`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,12 +23,13 @@ class Converted:
 
     Attributes:
         settings: of `captioning run`, such as `model.d_embed=512`, that build the same networks.
-        words: in the order of their ids, from the first after the special tokens.
+        words: in the order of their ids, from the first after the special tokens; or the JSON text
+            of a tokenizer.
         state: all weights by the names that the networks here have, `model.` or `backbone.` first.
     """
 
     settings: list[str]
-    words: list[str]
+    words: list[str] | str
     state: dict[str, Tensor]
 
 
@@ -67,6 +69,32 @@ class Rows:
         ours, theirs = torch.tensor(own).unbind(1)
         filled[ours] = rows[theirs]
         return filled
+
+
+def table(text: str) -> dict[str, str]:
+    """Parts of names, a line each: theirs and ours."""
+    return dict(line.split() for line in text.strip().splitlines())
+
+
+def renamed(
+    theirs: Mapping[str, Tensor], parts: Mapping[str, str], without: str
+) -> dict[str, Tensor]:
+    """Tensors by the names here, in which `parts` of theirs are replaced.
+
+    The rows of those that get the same name are joined in their order. Names that match the pattern
+    `without` are left out; unknown ones stay, and do not fit.
+    """
+    found: dict[str, list[Tensor]] = {}
+    for name in theirs:
+        ours = name
+        for part in parts:
+            ours = ours.replace(part, parts[part])
+        if not re.search(without, name):
+            found.setdefault(ours, []).append(theirs[name])
+    return {
+        ours: torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        for ours, tensors in found.items()
+    }
 
 
 def lstm_rows(rows: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from captioning.config.registry import build
 from captioning.config.schemas.parts import strip_extra_keys
 from captioning.config.types import Config
 from captioning.convert.source import Converted
-from captioning.data.vocabulary import Vocabulary
+from captioning.data.subwords import load_vocabulary
 from captioning.models import Captioner
 from captioning.pretrained.allocation import AllocationLimit
 from captioning.runs.checkpoints.checkpoint import captioner_section, write_checkpoint
@@ -21,7 +21,7 @@ def write_captioner(path: Path, settings: Config, converted: Converted) -> int:
         CaptioningError: the weights are not exactly those of the networks.
     """
     parts, state = strip_extra_keys(settings), converted.state
-    vocabulary = Vocabulary(converted.words)
+    vocabulary = load_vocabulary(converted.words)
     shapes = [tensor.shape for tensor in state.values()]
     with with_checkpoint_context(path, "weights"):
         with AllocationLimit():

@@ -64,6 +64,8 @@ class LanguageModel(ParallelCaptioner):
             Large Language Models", 2022), in training at the scale of 1 (D); None: no adapters.
         dropout: None: that of the architecture.
         max_tokens: the largest number of input tokens, including BOS.
+        begin: `image`: the last vector of an encoder such as `Pooled` stands in place of BOS, as in
+            the code of Mokady et al.
     """
 
     absent: Tensor  # `[V]` bool, the tokens of ours that a pretrained model does not have
@@ -83,6 +85,7 @@ class LanguageModel(ParallelCaptioner):
         lora: Length | None = None,
         dropout: Share | None = None,
         max_tokens: Length = 15,
+        begin: Literal["token", "image"] = "token",
     ):
         super().__init__()
         self.path, self.freeze, self.cross = path, freeze, conditioning == "cross"
@@ -123,7 +126,12 @@ class LanguageModel(ParallelCaptioner):
         self.encoder = (encoder or Unchanged)(d_context=d_context, grid=grid)
         # Refused before features of images are computed; an encoder may have fewer vectors.
         self._check_length(max_tokens + (0 if encoder or self.cross else grid[0] * grid[1]))
-        self.attends = self.encoder.located
+        self.attends, self.begins = self.encoder.located, begin == "image"
+        if self.begins and (self.attends or self.cross):
+            raise ValueError(
+                "begin=image needs conditioning=prefix and an encoder without positions in the "
+                "image, such as model/encoder=pooled"
+            )
         self.project = nn.Linear(self.encoder.d_out, self.embed.embedding_dim)
         glorot(nn.ModuleList([self.encoder, self.project]))
         initialise(self.encoder)
@@ -192,7 +200,11 @@ class LanguageModel(ParallelCaptioner):
 
     def start(self, context: ContextSet, n: int) -> LayersState:
         context = self.encoder(context)
-        vectors, mask = self.project(context.vectors), context.mask
+        vectors, mask, begin = self.project(context.vectors), context.mask, None
+        if self.begins:
+            if vectors.shape[1] == 1:
+                raise ValueError("begin=image needs more than one vector of the image")
+            vectors, begin = vectors[:, :-1], vectors[:, -1]
         if self.cross:  # the library computes keys and values of the image beside those of a token
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
             token = torch.zeros_like(vectors[:, :1])
@@ -203,7 +215,7 @@ class LanguageModel(ParallelCaptioner):
             self._decode(vectors, cache, mask)
             layers = cache.layers
         of_layers = tuple(KeyValue(layer.keys, layer.values) for layer in layers)
-        return LayersState(EncodedPrefix(of_layers, mask))
+        return LayersState(EncodedPrefix(of_layers, mask, begin))
 
     def _check_length(self, length: int) -> None:
         if length > self.longest:
@@ -230,6 +242,8 @@ class LanguageModel(ParallelCaptioner):
     def read(self, state: LayersState, tokens: Tensor, maps: int) -> DecoderOutput:
         b, n, length = tokens.shape
         image, x = state.image, self.embed(tokens).flatten(0, 1)
+        if image.begin is not None and not state.text:
+            x = torch.cat((repeated(image.begin, n)[:, None], x[:, 1:]), dim=1)
         prefix = repeat(None) if self.cross else image.layers
         pairs = zip(prefix, state.text or repeat(None, len(image.layers)), strict=False)
         words = cache = Cache([CaptionLayer(before, text, n) for before, text in pairs])

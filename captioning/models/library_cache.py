@@ -17,6 +17,7 @@ class EncodedPrefix(NamedTuple):
 
     layers: tuple[KeyValue, ...]  # `[B, H, P, A]` of each layer
     mask: Tensor | None  # `[B, P]` bool
+    begin: Tensor | None = None  # `[B, E]`, in place of the embedding of BOS
 
 
 class CaptionLayer(DynamicLayer):

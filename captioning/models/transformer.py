@@ -21,7 +21,7 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parallel import DecoderOutput, ParallelCaptioner
 from captioning.models.parts.encoders import Encoder, Unchanged
-from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm
+from captioning.models.parts.layers import DecoderLayer, LayerOutput, Norm, final_norm
 from captioning.models.parts.multi_head import (
     KeyValue,
     LayersState,
@@ -54,7 +54,8 @@ class Transformer(ParallelCaptioner):
     largest number of input tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so
     that parallel, step-by-step and padded evaluation agree. Dropout is on the embeddings of the
     caption and on the attention weights. `norm` is the position of layer normalisation in each
-    sublayer, `post` as in the papers; `pre` adds a final one.
+    sublayer, `post` as in the papers; `pre` and `pre_deviation` add a final one. `biases` are those
+    of queries, keys, values and outputs of attention.
 
     `conditioning` is where the image enters: by inter-attention (`cross`), to all levels of the
     encoder (`meshed`, Cornia et al. 2020), or before the words (`prefix`), whose places attend to
@@ -81,6 +82,7 @@ class Transformer(ParallelCaptioner):
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
         conditioning: Conditioning = "cross",
+        biases: bool = False,
     ):
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
@@ -101,13 +103,13 @@ class Transformer(ParallelCaptioner):
         levels = self.encoder.depth if conditioning == "meshed" else None
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
-            PrefixLayer(d_model, heads, d_ff, dropout, norm)
+            PrefixLayer(d_model, heads, d_ff, dropout, norm, biases=biases)
             if self.prefix
-            else DecoderLayer(d_model, d_image, heads, d_ff, dropout, norm, levels)
+            else DecoderLayer(d_model, d_image, heads, d_ff, dropout, norm, levels, biases)
             for _ in range(decoder_layers)
         )
         self.decoder = cast(Sequence[DecoderLayer | PrefixLayer], nn.ModuleList(stack))
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.norm = final_norm(d_model, norm)
         self.output = nn.Linear(d_model, vocab_size)  # not tied to the embedding (D)
         self.positions = Positions(sinusoidal(max_tokens, d_model), text_positions == "learned")
 

@@ -139,7 +139,7 @@ def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_p
                     or [place // k for place in evenly_spaced(k * rows, count)] == chosen
                 )
     path = saved(tmp_path / "features", arrays())
-    with refuses(r"b\.jpg.*backbone\.sample=even takes regions from more"):
+    with refuses(r"b\.jpg.*backbone\.sample=even or first takes regions from more"):
         brought(path, tmp_path, regions=3)
     backbone = Precomputed(str(path), D, 3, "even")
     cache = opened(backbone, tmp_path)
@@ -149,6 +149,19 @@ def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_p
     # or caches would be built again
     unchanged = "8f402cdc2d320e22c47e7a118e13f21ae6504618cda2fa70111b67084b18fbe1"
     assert Precomputed(str(path), D, 3).digest == unchanged
+
+
+def test_the_first_rows_and_zeros_that_are_attended_to(tmp_path):
+    path = saved(tmp_path / "features", arrays())
+    backbone = Precomputed(str(path), D, 3, sample="first", padding="zeros")
+    rows = opened(backbone, tmp_path).rows([0, 1])
+    assert np.array_equal(rows[1], arrays()["b.jpg"][:3].astype(np.float16))
+    assert np.array_equal(rows[0, :2], arrays()["7"].astype(np.float16))
+    assert not rows[0, 2].any()
+    assert backbone.context(rows).mask is None
+    others = [{}, {"sample": "first"}, {"padding": "zeros"}, {"sample": "even", "padding": "zeros"}]
+    digests = {Precomputed(str(path), D, 3, **settings).digest for settings in others}
+    assert len(digests | {backbone.digest}) == 5
 
 
 def test_stacked_features_have_their_names_beside_them(tmp_path):
@@ -188,7 +201,7 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
     path = saved(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()
-    others = [np.zeros(shape) for shape in ((2, 6), (5, D), (0, D), (2, 2, D))]
+    others = [np.zeros(shape) for shape in ((2, 6), (5, D), (0, D), (2, 3, D))]
     for wrong in (*others, *(np.full((2, D), value) for value in ("a", np.nan, 1e6))):
         np.save(file, wrong)
         with refuses(str(file)):

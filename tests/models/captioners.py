@@ -105,10 +105,13 @@ sat_soft model/encoder=pyramid model/initial=last model.encoder.pyramid=[1,3]
 transformer model/encoder=recurrent model.encoder.cell=lstm model.encoder.pyramid=[1,1]
 prefix model.conditioning=causal_prefix model.norm=pre
 prefix model/encoder=queries
+transformer model.biases=true model.encoder.biases=true
+prefix model.biases=true
 prefix model/encoder=pooled model.scale=sqrt_d
 language_model model.conditioning=cross model.architecture={GPT2}
 language_model model.conditioning=cross model/encoder=layers model.architecture={GPT2}
 language_model model.architecture={OPT}
+language_model model/encoder=pooled model.begin=image model.architecture={GPT2}
 language_model model/encoder=pooled model.lora=3 model.architecture={OPT}
 """
 CAPTIONERS = [*SYSTEMS, *MIXTURES.strip().splitlines()]

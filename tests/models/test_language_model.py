@@ -3,6 +3,8 @@
 The weights are random; the classes are the library's.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from models.captioners import GRID, D, L
@@ -13,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam_search, greedy
 from captioning.models.language_model import LanguageModel
+from captioning.models.parts.encoders import Pooled
 from captioning.tokens import BOS, EOS, PAD
 
 PIECES, LONGEST = 19, 9
@@ -126,6 +129,31 @@ def test_decoding_is_that_of_the_library(family, conditioning, tmp_path):
         assert any(EOS in tokens for tokens in captions)
         scores = torch.tensor([caption.score for caption in every])
         close(scores, out.sequences_scores, 1e-5)
+
+
+@torch.no_grad()
+def test_the_last_vector_of_the_image_in_place_of_the_first_token(tmp_path):
+    library, architecture = saved("gpt2", tmp_path), {"model_type": "gpt2", **SMALL["gpt2"]}
+    encoder = partial(Pooled, d_model=16, prefix=4)
+    model = LanguageModel(20, D, GRID, architecture=architecture, encoder=encoder, begin="image")
+    model.eval().decoder.load_state_dict(library.base_model.state_dict(), strict=False)
+    context = ContextSet(normal(2, L, D).float(), GRID)
+    tokens = torch.randint(4, 20, (2, 3, 5))
+    tokens[..., 0] = BOS
+    image = model.project(model.encoder(context).vectors).repeat_interleave(3, dim=0)
+    vectors = torch.cat((image, model.embed(tokens[..., 1:]).flatten(0, 1)), dim=1)
+    expected = library.base_model(inputs_embeds=vectors).last_hidden_state
+    close(model(context, tokens).hidden.flatten(0, 1), expected[:, 3:], 1e-5)
+
+
+def test_images_without_a_vector_that_begins_are_refused():
+    architecture, one = {"model_type": "gpt2", **SMALL["gpt2"]}, partial(Pooled, prefix=1)
+    for settings in ({}, {"encoder": one, "conditioning": "cross"}):
+        with pytest.raises(ValueError, match="begin=image needs conditioning=prefix"):
+            LanguageModel(9, D, GRID, architecture=architecture, begin="image", **settings)
+    model = LanguageModel(9, D, GRID, architecture=architecture, begin="image", encoder=one)
+    with pytest.raises(ValueError, match="begin=image needs more than one"):
+        model.start(ContextSet(normal(2, L, D).float(), GRID), 1)
 
 
 def test_adapters_add_their_product_once_and_a_frozen_decoder_drops_nothing(tmp_path):

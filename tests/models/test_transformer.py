@@ -52,13 +52,18 @@ def table(rows):
 
 
 def copy_attention(theirs, ours, tau):
-    """Attention has no biases here; theirs divides scores by sqrt(A), ours by `tau`."""
+    """Attention may have no biases here; theirs divides scores by sqrt(A), ours by `tau`."""
     parts = ["project"] if hasattr(ours, "project") else ["project_query", "project_image"]
-    theirs.in_proj_weight.copy_(torch.cat([getattr(ours, part).linear.weight for part in parts]))
-    theirs.in_proj_weight[:E] *= math.sqrt(A) / tau
+    maps = [getattr(ours, part).linear for part in parts]
+    theirs.in_proj_weight.copy_(torch.cat([each.weight for each in maps]))
     theirs.out_proj.weight.copy_(ours.output.weight)
     theirs.in_proj_bias.zero_()
     theirs.out_proj.bias.zero_()
+    if ours.output.bias is not None:
+        theirs.in_proj_bias.copy_(torch.cat([each.bias for each in maps]))
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    theirs.in_proj_weight[:E] *= math.sqrt(A) / tau
+    theirs.in_proj_bias[:E] *= math.sqrt(A) / tau
 
 
 def copy_layer(theirs, feed_forward, *norms):
@@ -151,6 +156,16 @@ def check(model, context, tokens, positions=None, norm="post", scale="sqrt_len_d
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_whole_pass(mask, scale, norm):
     check(build(scale=scale, norm=norm), *inputs(mask=mask), scale=scale, norm=norm)
+
+
+@masks
+def test_whole_pass_with_biases(mask):
+    model = build(biases=True, **{"encoder.biases": True})
+    biased = [name for name, _ in model.named_parameters() if "attention" in name]
+    assert sum(name.endswith(("linear.bias", "output.bias")) for name in biased) == (
+        2 * ENCODER_LAYERS + 5 * DECODER_LAYERS
+    )
+    check(model, *inputs(mask=mask))
 
 
 def test_positions_in_one_dimension_follow_the_rows_and_in_two_both():

@@ -56,6 +56,8 @@ class EvaluateSettings(CaptionerSettings):
     """drawn scenes and cached features"""
     features: PathText | None
     """the features of backbone=features; null: as in the run"""
+    whole_features: PathText | None
+    """those of backbone.whole; null: as in the run"""
     data: DataOverrides
     captions: PathText | None
     """COCO's results format, a run's captions.jsonl, or a table"""

@@ -1,5 +1,6 @@
 """Ids of images: unique in a file, matched between files, common to several, and as file names."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -59,6 +60,17 @@ def match_names(
                     f"{name:.200} is {' or '.join(map(ascii, sorted(names)))}: rename one of them"
                 )
     return found
+
+
+def coco_numbers(name: str) -> list[str]:
+    """The image id in a file name of COCO's without suffix, or none.
+
+    Example:
+        >>> coco_numbers("COCO_val2014_000000391895"), coco_numbers("dog_1")
+        (['391895'], [])
+    """
+    found = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", name)
+    return [str(int(found[1]))] if found else []
 
 
 def composed(name: str) -> str:

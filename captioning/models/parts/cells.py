@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from captioning.config.types import Share, validated
@@ -99,7 +100,8 @@ class SingleStageCell(Cell):
 class LSTM(SingleStageCell):
     """LSTM (Xu et al. 2015, Eq. 1-3).
 
-    c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map.
+    c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map, or with
+    `maxout` the larger of two of its rows (Rennie et al. 2017, section 3).
 
     The memory is h, c; c is a sum over all steps and is kept in at least single precision.
     """
@@ -107,8 +109,12 @@ class LSTM(SingleStageCell):
     memories = 2
 
     @validated
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int):
-        super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
+    def __init__(
+        self, d_word: int, d_image: int, d_context: int, d_hidden: int, maxout: bool = False
+    ):
+        self.blocks = 5 if maxout else 4
+        rows = self.blocks * d_hidden
+        super().__init__(rows, d_word, d_image, d_context, d_hidden, rows)
 
     def initialise(self) -> None:
         super().initialise()
@@ -116,14 +122,15 @@ class LSTM(SingleStageCell):
         nn.init.ones_(self.word.bias.split(self.hidden.in_features)[1])
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        gates = plus(x + self.hidden(memory[0]), self.context, context).chunk(4, dim=-1)
-        return self.update(gates, memory)
+        gates = plus(x + self.hidden(memory[0]), self.context, context)
+        return self.update(gates.chunk(self.blocks, dim=-1), memory)
 
     def update(self, gates: Sequence[Tensor], memory: Memory) -> Memory:
-        """The new memory, from the map's rows of i, f, o and g, `[B, N, n]` each."""
-        i, f, o, g = gates
+        """The new memory, from the map's rows of i, f, o and g, one or two, `[B, N, n]` each."""
+        i, f, o, *rows = gates
         hidden, cell = memory
-        cell = f.sigmoid() * at_least_single(cell) + i.sigmoid() * g.tanh()
+        g = torch.maximum(*rows) if len(rows) == 2 else rows[0].tanh()
+        cell = f.sigmoid() * at_least_single(cell) + i.sigmoid() * g
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
 

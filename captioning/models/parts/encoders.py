@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, WidthOrZero, validated
-from captioning.models.parts.layers import EncoderLayer, Norm
+from captioning.models.parts.layers import EncoderLayer, Norm, final_norm
 from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
+from captioning.models.parts.norms import BatchNorm
 from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import (
     ImagePositions,
@@ -105,10 +106,15 @@ class SelfAttentionLayers(LayeredEncoder):
         embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`,
             ReLU(W c + b); `relu_norm`, the same layer-normalised.
         d_ff: of feed-forward; 0: no feed-forward.
-        norm: the position of layer normalisation in each sublayer; `pre` adds a final one.
+        norm: the position of layer normalisation in each sublayer; `pre` and `pre_deviation` add a
+            final one.
         relative: biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
         memory: slots of each layer (Cornia et al. 2020).
         gated: attention on attention in place of W_O (Huang et al. 2019).
+        biases: of queries, keys, values and outputs of attention.
+        last_norm: False leaves out the final one of `pre` (Mokady et al. 2021).
+        batch_norm: of the D features, the `input`, or of `both` these and what `embed` makes of
+            them.
     """
 
     @validated
@@ -130,6 +136,9 @@ class SelfAttentionLayers(LayeredEncoder):
         shared: bool = False,
         memory: WidthOrZero = 0,
         gated: bool = False,
+        biases: bool = False,
+        last_norm: bool = True,
+        batch_norm: Literal["none", "input", "both"] = "none",
     ):
         super().__init__()
         self.d_out, self.d_attn, self.depth = d_model, d_model // heads, max(1, layers)
@@ -139,12 +148,15 @@ class SelfAttentionLayers(LayeredEncoder):
         self.project = nn.Identity() if kept else nn.Linear(d_context, d_model)
         self.embed_norm = nn.LayerNorm(d_model) if embed == "relu_norm" else nn.Identity()
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated) for _ in range(layers)
+            EncoderLayer(d_model, heads, d_ff, dropout, norm, memory, gated, biases)
+            for _ in range(layers)
         )
-        biases = 0 if relative == "none" else min(layers, 1) if shared else layers
+        tables = 0 if relative == "none" else min(layers, 1) if shared else layers
         kind = Geometry if relative == "geometry" else RelativeTable
-        self.relative = nn.ModuleList(kind(grid, heads) for _ in range(biases))
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.relative = nn.ModuleList(kind(grid, heads) for _ in range(tables))
+        self.norm = final_norm(d_model, norm) if last_norm else nn.Identity()
+        widths = {"none": [], "input": [d_context], "both": [d_context, d_model]}[batch_norm]
+        self.batch_norms = nn.ModuleList(map(BatchNorm, widths))
         encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
         table = encoding(grid, d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
@@ -152,10 +164,15 @@ class SelfAttentionLayers(LayeredEncoder):
     def forward_with_weights(
         self, context: ContextSet, need_weights: bool = True
     ) -> tuple[list[ContextSet], list[Tensor]]:
-        x = self.project(context.vectors)
+        x = context.vectors
+        for norm in self.batch_norms[:1]:
+            x = norm(x, context.mask)
+        x = self.project(x)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
         x = dropout(self._placed(x, context), self.dropout, self.training)
+        for norm in self.batch_norms[1:]:
+            x = norm(x, context.mask)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
         masks = [biased(bias, context, allowed, x.dtype) for bias in self.relative]
         levels, maps = [], []
@@ -188,13 +205,14 @@ class Pooled(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         vectors = self.map(context.mean()).unflatten(-1, (self.prefix, -1))
-        return ContextSet(vectors, (1, self.prefix))
+        return replace(context, vectors=vectors, grid=(1, self.prefix), mask=None)
 
 
 class LearnedQueries(Encoder):
     """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021).
 
     `encoder` is an encoder of the image and the vectors as one set, without positions of its own.
+    Each image vector is mapped to `expand` vectors of that set.
     """
 
     located = False
@@ -208,11 +226,13 @@ class LearnedQueries(Encoder):
         encoder: Callable[..., Encoder],
         d_model: Width = 512,
         prefix: Count = 10,
+        expand: Count = 1,
     ):
         super().__init__()
-        self.project = nn.Linear(d_context, d_model)
+        self.expand = expand
+        self.project = nn.Linear(d_context, expand * d_model)
         self.queries = nn.Parameter(torch.empty(prefix, d_model))
-        self.inner = encoder(d_context=d_model, grid=(1, grid[0] * grid[1] + prefix))
+        self.inner = encoder(d_context=d_model, grid=(1, expand * grid[0] * grid[1] + prefix))
         self.d_out = self.inner.d_out
 
     def initialise(self) -> None:
@@ -221,12 +241,14 @@ class LearnedQueries(Encoder):
     def forward(self, context: ContextSet) -> ContextSet:
         prefix = len(self.queries)
         own = self.queries.to(context.vectors.dtype).expand(context.vectors.shape[0], -1, -1)
-        vectors = torch.cat((self.project(context.vectors), own), dim=1)
+        image = self.project(context.vectors).unflatten(2, (self.expand, -1)).flatten(1, 2)
+        vectors = torch.cat((image, own), dim=1)
         mask = context.mask
         if mask is not None:
+            mask = mask.repeat_interleave(self.expand, dim=1)
             mask = nn.functional.pad(mask, (0, prefix), value=True)
         vectors = self.inner(ContextSet(vectors, (1, vectors.shape[1]), mask)).vectors
-        return ContextSet(vectors[:, -prefix:], (1, prefix))
+        return replace(context, vectors=vectors[:, -prefix:], grid=(1, prefix), mask=None)
 
 
 class SelfAttentionBlock(Encoder):
@@ -297,7 +319,7 @@ class Transposed(LayeredEncoder):
         if mask is not None:
             rows = mask.unflatten(1, (-1, self.grid[1])).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
-        finer = ContextSet(image.flatten(2).mT, self.finer, mask)
+        finer = replace(context, vectors=image.flatten(2).mT, grid=self.finer, mask=mask)
         return self.inner.forward_with_weights(finer, need_weights)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:

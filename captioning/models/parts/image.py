@@ -12,7 +12,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Share, validated
+from captioning.config.types import Share, Width, validated
 from captioning.models.parts.numerics import dropout
 
 
@@ -124,6 +124,11 @@ class Mean(ImageInput):
     It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every
     step (Hui 2017). Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1). With
     `relu`, x = ReLU(W_x a_mean + b) (Lu et al. 2017, section 2.4).
+
+    Args:
+        whole: the features of the vector of the image as a whole that is read in place of a_mean
+            (`ContextSet.whole`). None: a_mean.
+        width: X with `project`; None: m.
     """
 
     @validated
@@ -135,19 +140,28 @@ class Mean(ImageInput):
         once: bool = False,
         project: bool = True,
         relu: bool = False,
+        whole: Width | None = None,
+        width: Width | None = None,
     ):
         super().__init__()
-        if once and not project and d_context != d_word:
+        d_context = whole or d_context
+        self.once, self.d_image = once, (width or d_word) if project else d_context
+        if once and self.d_image != d_word:
             raise ValueError(
-                f"an image of {d_context} features cannot be read as a word of {d_word}; set "
-                "project=true"
+                f"an image of {self.d_image} features cannot be read as a word of {d_word}; set "
+                "project=true and width=null"
             )
-        self.once, self.d_image = once, d_word if project else d_context
-        self.project = nn.Linear(d_context, d_word) if project else nn.Identity()
-        self.relu = relu
+        self.project = nn.Linear(d_context, self.d_image) if project else nn.Identity()
+        self.relu, self.whole = relu, whole
 
     def forward(self, context: ContextSet, hidden: Tensor) -> Tensor:
-        seen = self.project(context.mean())
+        seen = context.mean() if self.whole is None else context.whole
+        if seen is None:
+            raise ValueError(
+                f"model.inject.whole={self.whole} reads a vector of the image as a whole, and the "
+                "features have none: set backbone.whole"
+            )
+        seen = self.project(seen)
         return seen.relu() if self.relu else seen
 
 

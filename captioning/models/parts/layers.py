@@ -1,7 +1,8 @@
 """Layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
 
 B images, N captions per image, T caption positions, L context vectors of D features, E = d_model, H
-heads, A = E / H; G groups that attend apart. Masks are as in `multi_head`.
+heads, A = E / H; G groups that attend apart. Masks are as in `multi_head`. With `biases`, the maps
+of queries, keys, values and outputs have biases, which Eq. 1-3 lack.
 """
 
 import math
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjection, attend
+from captioning.models.parts.norms import LayerNorm
 from captioning.models.parts.numerics import dropout
 
-Norm = Literal["post", "pre"]
+Norm = Literal["post", "pre", "pre_deviation"]
 
 
 class ReadImage(NamedTuple):
@@ -44,12 +46,15 @@ class LayerOutput:
     inter: Tensor | None  # weights over the image `[B, H, N T, L]`, if needed
 
 
-class ResidualNorm(nn.LayerNorm):
-    """LayerNorm(f(x) + x) as in both papers; with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020)."""
+class ResidualNorm(LayerNorm):
+    """LayerNorm(f(x) + x) as in both papers; with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020).
+
+    `pre_deviation` divides by the standard deviation of a sample, see `LayerNorm`.
+    """
 
     def __init__(self, d_model: int, norm: Norm):
-        super().__init__(d_model)
-        self.pre = norm == "pre"
+        super().__init__(d_model, norm == "pre_deviation")
+        self.pre = norm != "post"
 
     def before(self, x: Tensor) -> Tensor:
         """Input of f."""
@@ -58,6 +63,11 @@ class ResidualNorm(nn.LayerNorm):
     def after(self, update: Tensor, x: Tensor) -> Tensor:
         """The sublayer's output, from f(x)."""
         return update + x if self.pre else self(update + x)
+
+
+def final_norm(d_model: int, norm: Norm) -> nn.Module:
+    """The normalisation after the last layer, unless each has its own there."""
+    return nn.Identity() if norm == "post" else LayerNorm(d_model, norm == "pre_deviation")
 
 
 class FeedForward(nn.Module):
@@ -101,15 +111,16 @@ class SelfAttention(nn.Module):
         norm: Norm,
         memory: int = 0,
         gated: bool = False,
+        biases: bool = False,
     ):
         super().__init__()
-        self.project = MultiHeadProjection(d_model, d_model, heads, outputs=3)
+        self.project = MultiHeadProjection(d_model, d_model, heads, 3, biases)
         self.memory = Memory(memory, d_model, heads) if memory else None
         self.gated = gated
         self.output = (
             AttentionOnAttention(d_model, dropout)
             if gated
-            else nn.Linear(d_model, d_model, bias=False)
+            else nn.Linear(d_model, d_model, bias=biases)
         )
         self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
@@ -153,11 +164,12 @@ class InterAttention(nn.Module):
         dropout: float,
         norm: Norm,
         levels: int | None = None,
+        biases: bool = False,
     ):
         super().__init__()
-        self.project_query = MultiHeadProjection(d_model, d_model, heads, outputs=1)
-        self.project_image = MultiHeadProjection(d_image, d_model, heads, outputs=2)
-        self.output = nn.Linear(d_model, d_model, bias=False)
+        self.project_query = MultiHeadProjection(d_model, d_model, heads, 1, biases)
+        self.project_image = MultiHeadProjection(d_image, d_model, heads, 2, biases)
+        self.output = nn.Linear(d_model, d_model, bias=biases)
         self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
         self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels or 0))
@@ -212,9 +224,10 @@ class EncoderLayer(nn.Module):
         norm: Norm,
         memory: int = 0,
         gated: bool = False,
+        biases: bool = False,
     ):
         super().__init__()
-        self.attention = SelfAttention(d_model, heads, dropout, norm, memory, gated)
+        self.attention = SelfAttention(d_model, heads, dropout, norm, memory, gated, biases)
         self.feed_forward = FeedForward(d_model, d_ff, norm) if d_ff else nn.Identity()
 
     def forward(
@@ -242,10 +255,13 @@ class DecoderLayer(nn.Module):
         dropout: float,
         norm: Norm,
         levels: int | None,
+        biases: bool = False,
     ):
         super().__init__()
-        self.self_attention = SelfAttention(d_model, heads, dropout, norm)
-        self.inter_attention = InterAttention(d_model, d_image, heads, dropout, norm, levels)
+        self.self_attention = SelfAttention(d_model, heads, dropout, norm, biases=biases)
+        self.inter_attention = InterAttention(
+            d_model, d_image, heads, dropout, norm, levels, biases
+        )
         self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(

@@ -126,16 +126,16 @@ def _explicit(
 
 
 class MultiHeadProjection(nn.Module):
-    """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, split into heads."""
+    """P = `outputs` linear maps of Eq. 1 in one matrix product, split into heads."""
 
-    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int):
+    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int, biases: bool = False):
         super().__init__()
         if d_model % heads:
             raise ValueError(
                 f"d_model is {d_model} and heads is {heads}; d_model must be a multiple of heads"
             )
         self.heads, self.outputs, self.d_attn = heads, outputs, d_model // heads
-        self.linear = nn.Linear(d_source, outputs * d_model, bias=False)
+        self.linear = nn.Linear(d_source, outputs * d_model, bias=biases)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""

@@ -4,6 +4,7 @@ B sequences, L context vectors of D features, n features per direction; with r n
 = ceil(L / r).
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Annotated, Literal, cast
 
@@ -83,7 +84,7 @@ class RecurrentEncoder(Encoder):
                 [_read(forward, x, mask), *(_read(unit, x, mask, True) for unit in backward)],
                 dim=-1,
             )
-        return ContextSet(x, (1, x.shape[1]), mask)
+        return replace(context, vectors=x, grid=(1, x.shape[1]), mask=mask)
 
     def to_input_grid(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Width, validated
 from captioning.models.parts.additive import Keys, additive_scores
+from captioning.models.parts.norms import LayerNorm
 from captioning.models.parts.numerics import Part
 from captioning.models.parts.steps import StepLinear
 
@@ -275,7 +276,8 @@ class ProjectedDot(Score):
 
     q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
 
-    `norm` layer-normalises h (Huang et al. 2019, "AoANet").
+    `norm` layer-normalises h (Huang et al. 2019, "AoANet"), by `deviation` as in their code, see
+    `LayerNorm`; `biases` are those of the three projections.
     """
 
     @validated
@@ -286,13 +288,14 @@ class ProjectedDot(Score):
         grid: Grid,
         d_attention: Width | None = None,
         heads: Count = 1,
-        norm: bool = False,
+        norm: bool | Literal["deviation"] = False,
+        biases: bool = False,
     ):
         super().__init__(d_attention or d_context, heads)
-        self.norm = nn.LayerNorm(d_query) if norm else nn.Identity()
-        self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q
-        self.key = nn.Linear(d_context, self.d_value, bias=False)  # W_k
-        self.value = nn.Linear(d_context, self.d_value, bias=False)  # W_v
+        self.norm = LayerNorm(d_query, norm == "deviation") if norm else nn.Identity()
+        self.query = nn.Linear(d_query, self.d_value, bias=biases)  # W_q
+        self.key = nn.Linear(d_context, self.d_value, bias=biases)  # W_k
+        self.value = nn.Linear(d_context, self.d_value, bias=biases)  # W_v
 
     def keys(self, context: ContextSet) -> Tensor:
         return per_head(self.key(context.vectors), self.heads)

@@ -40,8 +40,9 @@ class Generation:
             captioner.search = with_entropy(captioner.search)
         self._captioner, self.language = captioner, captioner.vocabulary.language
         self._backbones = [network.backbone for network in captioner.networks]
-        if config.features is not None:
-            move_features(self._backbones, given_path(config.features))
+        for setting, path in {"path": config.features, "whole": config.whole_features}.items():
+            if path is not None:
+                move_features(self._backbones, given_path(path), setting)
         data = data_settings(captioner.config, config)
         self._data_set = data_set = DataSet.of_evaluation(
             config, data, self._backbones, captioner.vocabulary

@@ -186,6 +186,30 @@ def test_prefixes_that_have_no_places():
         close(found.vectors[b], alone[0, -4:], 1e-10)
 
 
+def test_an_image_vector_becomes_several():
+    def behind(**sizes):
+        return SelfAttentionLayers(**sizes, d_model=E, heads=H, d_ff=5, layers=1, positions="none")
+
+    several = randomised(LearnedQueries(5, GRID, encoder=behind, d_model=E, expand=3))
+    mapped = several.project(context := normal(B, L, 5)).view(B, 3 * L, E)
+    one = randomised(LearnedQueries(E, (2, 9), encoder=behind, d_model=E))
+    one.load_state_dict(
+        several.state_dict() | {"project.weight": torch.eye(E), "project.bias": torch.zeros(E)}
+    )
+    found = several(ContextSet(context, GRID, MASK)).vectors
+    mask = torch.stack([MASK] * 3, dim=2).flatten(1)
+    close(found, one(ContextSet(mapped, (2, 9), mask)).vectors)
+
+
+def test_the_last_norm_is_that_of_the_output():
+    settings = {"layers": 2, "d_model": E, "heads": H, "norm": "pre"}
+    normed = randomised(SelfAttentionLayers(E, GRID, **settings))
+    plain = SelfAttentionLayers(E, GRID, **settings, last_norm=False).double().eval()
+    plain.load_state_dict({k: v for k, v in normed.state_dict().items() if k[:5] != "norm."})
+    context = ContextSet(normal(B, L, E), GRID, MASK)
+    close(normed(context).vectors, normed.norm(plain(context).vectors))
+
+
 def test_a_refiner_that_informs_of_nothing_changes_nothing():
     layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
     layer.attention.output.linear.weight[:E] = 0

@@ -16,10 +16,13 @@ from captioning.models.parts.prefix import PrefixLayer
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
 
-def test_words_and_places_share_a_softmax():
+@pytest.mark.parametrize("biases", [False, True])
+def test_words_and_places_share_a_softmax(biases):
     """Of one head and two layers; the second reads what the first makes of the places."""
     width, tau = 6, 1.7
-    layers = [randomised(PrefixLayer(width, 1, 5, 0.0, "post"), seed=k) for k in range(2)]
+    layers = [
+        randomised(PrefixLayer(width, 1, 5, 0.0, "post", biases=biases), seed=k) for k in range(2)
+    ]
     image, words = normal(1, 3, width), normal(1, 1, 2, width, seed=2)
     causal = torch.ones(2, 2, dtype=torch.bool).tril()
     x, vectors = words, [image]
@@ -41,7 +44,11 @@ def test_words_and_places_share_a_softmax():
         agree(total, torch.ones(1, 1, 2).double())
     sequence = torch.cat((image[0], words[0, 0]))
     for layer in layers:
-        query, key, value = (sequence @ w.T for w in layer.attention.project.linear.weight.chunk(3))
+        output, project = layer.attention.output, layer.attention.project.linear
+        shift, start = (output.bias, project.bias) if biases else (0, torch.zeros(3 * width))
+        query, key, value = (
+            sequence @ w.T + b for w, b in zip(project.weight.chunk(3), start.chunk(3), strict=True)
+        )
         rows = []
         for i in range(5):
             seen = (
@@ -49,7 +56,8 @@ def test_words_and_places_share_a_softmax():
             )  # places see places, words also the words before
             weights = torch.stack([(query[i] @ key[j] / tau).exp() for j in seen])
             mixed = (weights / weights.sum()) @ value[list(seen)]
-            rows.append(layer.attention.norm(mixed @ layer.attention.output.weight.T + sequence[i]))
+            mixed = mixed @ output.weight.T + shift
+            rows.append(layer.attention.norm(mixed + sequence[i]))
         sequence = layer.feed_forward(torch.stack(rows))
     agree(x[0, 0], sequence[3:])
     agree(vectors[0][0], sequence[:3])
