@@ -14,9 +14,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
 from captioning.config.command import command, composition, start
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, validate_arguments
 from captioning.config.settings import Settings
-from captioning.config.types import Config, PathText, given_path
+from captioning.config.types import Config, Count, PathText, given_path
 from captioning.errors import CaptioningError, did_you_mean, quoted
 from captioning.files import atomic_folder, write_text
 from captioning.runs.provenance import file_record
@@ -38,8 +38,8 @@ class ConvertSettings(Settings):
     """its words, in the file or folder that the project keeps them in"""
     output: PathText
     """new folder"""
-    settings: list[str]
-    """settings of captioning run that the files do not tell, such as [model.heads=8]"""
+    heads: Count | None
+    """number of heads, which files of meshed_memory do not tell; null: as published"""
 
 
 @command(CONF / "convert.yaml", ConvertSettings)
@@ -56,24 +56,29 @@ def main(config: ConvertSettings) -> None:
     # imported here, because PyTorch takes seconds
     source: Any = import_module(f"captioning.convert.sources.{config.source}")
     weights, vocabulary = given_path(config.weights), given_path(config.vocabulary)
-    converted: Converted = source.convert(weights, vocabulary)
-    found = [*converted.settings, *config.settings]
-    settings = run_settings([*found, "data=coco", "data.root=coco"])
+    more = {} if config.heads is None else {"heads": config.heads}
+    validate_arguments("convert", source.convert, more)
+    converted: Converted = source.convert(weights, vocabulary, **more)
+    settings = run_settings([*converted.settings, "data=coco", "data.root=coco"])
+    files = [weights, *([vocabulary] if vocabulary.is_file() else vocabulary.glob("*.json"))]
     settings["source"] = {
         "repository": source.REPOSITORY,
         "licence": source.LICENCE,
         "paper": source.PAPER,
-        "files": [file_record(path) for path in (weights, vocabulary) if path.is_file()],
+        "files": [file_record(path) for path in sorted(files)],
     }
     from captioning.convert.write import write_captioner
 
     with atomic_folder(output) as draft:
-        size = write_captioner(draft / "checkpoints" / "best.ckpt", settings, converted)
-        write_text(draft / "settings.yaml", yaml.safe_dump(found))
+        size = write_captioner(draft / "checkpoints" / "best.ckpt", settings, converted, weights)
+        write_text(draft / "settings.yaml", yaml.safe_dump(converted.settings))
     checkpoint = f"checkpoint={output}/checkpoints/best.ckpt"
     print(f"{output}: {size:,} parameters, {source.REPOSITORY}")
-    print(f"next: captioning predict PHOTOGRAPH {checkpoint}")
-    print(f"      captioning evaluate {checkpoint} data=coco data.root=FOLDER")
+    features = "backbone=features" in converted.settings
+    if not features:
+        print(f"next: captioning predict PHOTOGRAPH {checkpoint}")
+    precomputed = " features=PATH" if features else ""
+    print(f"next: captioning evaluate {checkpoint} data.root=FOLDER{precomputed}")
 
 
 def run_settings(overrides: list[str]) -> Config:

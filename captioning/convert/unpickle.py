@@ -159,7 +159,7 @@ def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
     """The tensors of a state dictionary in single precision, by name.
 
     Raises:
-        CaptioningError: it is none, or a tensor is larger than what is stored of it.
+        CaptioningError: it is none, or a tensor is larger than what is stored of it, or not finite.
     """
     if not isinstance(found, dict) or not found:
         raise CaptioningError(
@@ -170,6 +170,8 @@ def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
         stored = isinstance(tensor, Tensor) and tensor.layout == torch.strided
         if not stored or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise CaptioningError(f"{what} has {quoted(name)}, which is no tensor as it is stored")
+        if not tensor.isfinite().all():
+            raise CaptioningError(f"{what} has NaN or infinite numbers in {quoted(name)}")
         state[str(name)] = (
             tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
         )

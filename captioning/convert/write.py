@@ -14,8 +14,8 @@ from captioning.runs.checkpoints.checkpoint import captioner_section, write_chec
 from captioning.runs.checkpoints.networks import fill_network, with_checkpoint_context
 
 
-def write_captioner(path: Path, settings: Config, converted: Converted) -> int:
-    """Write the checkpoint and return the number of its parameters.
+def write_captioner(path: Path, settings: Config, converted: Converted, weights: Path) -> int:
+    """Write the checkpoint of `weights` and return the number of its parameters.
 
     Raises:
         CaptioningError: the weights are not exactly those of the networks.
@@ -23,19 +23,19 @@ def write_captioner(path: Path, settings: Config, converted: Converted) -> int:
     parts, state = strip_extra_keys(settings), converted.state
     vocabulary = load_vocabulary(converted.words)
     shapes = [tensor.shape for tensor in state.values()]
-    with with_checkpoint_context(path, "weights"):
+    with with_checkpoint_context(weights, "weights"):
         with AllocationLimit():
             backbone = build("backbone", Backbone, parts["backbone"])
         with AllocationLimit.for_file(shapes):
             sizes = {**backbone.sizes, "vocab_size": len(vocabulary)}
             model = build("model", Captioner, parts["model"], **sizes)
-        own = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
         # the factor to unit scale is 1, and old files do not count batches
-        state = {
-            name: tensor
-            for name, tensor in own.items()
-            if name.endswith(("num_batches_tracked", ".scale"))
-        } | state
+        given = {
+            f"backbone.{name}": tensor
+            for name, tensor in backbone.state_dict().items()
+            if name.endswith(("num_batches_tracked", "scale"))
+        }
+        state = given | state
         fill_network("backbone", backbone, state)
         fill_network("model", model, state)
     path.parent.mkdir()

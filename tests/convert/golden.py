@@ -27,7 +27,7 @@ def captioner(converted: Converted, folder: Path, **decoding) -> TrainedCaptione
     if not path.exists():
         folder.mkdir(exist_ok=True)
         settings = [*converted.settings, "data=coco", "data.root=coco"]
-        write_captioner(path, run_settings(settings), converted)
+        write_captioner(path, run_settings(settings), converted, path)
     return TrainedCaptioner.from_checkpoint(path, "cpu", decoding)
 
 

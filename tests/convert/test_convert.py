@@ -5,6 +5,7 @@ import shutil
 import signal
 
 import pytest
+import torch
 import yaml
 from convert.golden import PUBLISHED
 from json_files import write_json
@@ -25,9 +26,9 @@ FILES = PUBLISHED / "sgrvinod"
 WEIGHTS, WORDS = next(FILES.glob("*.tar")), next(FILES.glob("WORDMAP*"))
 
 
-def converted(output, weights=WEIGHTS, vocabulary=WORDS, source="sgrvinod"):
+def converted(output, weights=WEIGHTS, vocabulary=WORDS, source="sgrvinod", **more):
     given = {"source": source, "weights": weights, "vocabulary": vocabulary, "output": output}
-    called(main, *(f"{key}={value}" for key, value in given.items()))
+    called(main, *(f"{key}={value}" for key, value in (given | more).items()))
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,54 @@ def test_a_text_file_is_no_checkpoint(tmp_path):
     shutil.copy(WORDS, path)
     with pytest.raises(CaptioningError, match=r"weights\.pth"):
         converted(tmp_path / "out", weights=path)
+
+
+M2 = PUBLISHED / "meshed_memory"
+UP_DOWN = PUBLISHED / "self_critical-updown"
+STATES = [
+    ("meshed_memory", M2 / "meshed_memory_transformer.pth", M2 / "vocab.pkl", {"heads": 4}),
+    ("self_critical", UP_DOWN / "model.pth", UP_DOWN / "infos_updown.pkl", {}),
+]
+
+
+def without_one(state):
+    del state[[*state][-1]]
+
+
+def with_one_more(state):
+    state["unknown.weight"] = torch.zeros(3)
+
+
+def of_another_shape(state):
+    state[[*state][-1]] = torch.zeros(1, 1, 7)
+
+
+def not_finite(state):
+    state[[*state][-1]].fill_(torch.nan)
+
+
+@pytest.mark.parametrize("source, weights, vocabulary, more", STATES)
+@pytest.mark.parametrize("change", [without_one, with_one_more, of_another_shape, not_finite])
+def test_weights_that_do_not_fit_are_refused(tmp_path, source, weights, vocabulary, more, change):
+    saved = torch.load(weights, weights_only=True)
+    change(saved.get("state_dict", saved))
+    torch.save(saved, tmp_path / "weights.pth")
+    with pytest.raises(CaptioningError, match=r"weights\.pth"):
+        converted(tmp_path / "out", tmp_path / "weights.pth", vocabulary, source, **more)
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_another_source_are_refused(tmp_path):
+    for source, weights, vocabulary, _ in STATES:
+        with pytest.raises(CaptioningError):
+            converted(tmp_path / "out", weights, vocabulary, source="sgrvinod")
+        with pytest.raises(CaptioningError):
+            converted(tmp_path / "out", source=source)
+
+
+def test_heads_are_only_for_a_source_that_needs_them(tmp_path):
+    with pytest.raises(CaptioningError, match="heads"):
+        converted(tmp_path / "out", heads=4)
 
 
 @pytest.fixture
