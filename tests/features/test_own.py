@@ -164,6 +164,81 @@ def test_the_first_rows_and_zeros_that_are_attended_to(tmp_path):
     assert len(digests | {backbone.digest}) == 5
 
 
+def wholes(path):
+    """The vectors of whole images in files of their own, `[D]`."""
+    found = {name: np.arange(D, dtype=np.float32) + k for k, name in enumerate(NAMES)}
+    return saved(path, found), found
+
+
+@pytest.mark.parametrize("form", ["zipped", "hdf5", "m2"])
+def test_a_vector_of_the_whole_image_comes_with_those_of_its_regions(form, tmp_path):
+    found = arrays()
+    path, (folder, single) = saved(tmp_path / "att", found, form), wholes(tmp_path / "fc")
+    backbone = Precomputed(str(path), D, L, whole=str(folder))
+    backbone.prepare({"train": EXAMPLES})
+    cache = opened(backbone, tmp_path)
+    assert cache.layout.positions == L + 1 == backbone.positions
+    context = backbone.context(cache.rows([2, 0, 1]))
+    names = [NAMES[k] for k in (2, 0, 1)]
+    torch.testing.assert_close(
+        context.whole, torch.from_numpy(np.stack([single[n] for n in names]))
+    )
+    assert context.mask.sum(dim=1).tolist() == [1, 2, 4]
+    assert torch.equal(context.mask, backbone.valid_mask(cache.rows([2, 0, 1])))
+    for row, name in enumerate(names):
+        expected = torch.from_numpy(found[name].astype(np.float16)).float()
+        assert torch.equal(context.vectors[row, : len(expected)], expected)
+    backbone.scale.fill_(2)
+    assert torch.equal(backbone.context(cache.rows([2, 0, 1])).whole, 2 * context.whole)
+    alone = opened(Precomputed(str(path), D, L), tmp_path)
+    assert alone.folder != cache.folder
+    assert backbone.digest != Precomputed(str(path), D, L).digest
+    np.save(folder / "7.npy", np.ones(D))
+    assert (opened(backbone, tmp_path).rows([0])[0, -1] == 1).all()  # they are read again
+
+
+def test_a_missing_or_another_vector_of_the_whole_image_is_refused(tmp_path):
+    path, (folder, _) = saved(tmp_path / "att", arrays()), wholes(tmp_path / "fc")
+    backbone = Precomputed(str(path), D, L, whole=str(folder))
+    np.save(folder / "c.npy", np.zeros((2, D)))
+    with refuses(rf"features c in {folder}"):
+        opened(backbone, tmp_path)
+    (folder / "c.npy").unlink()
+    with refuses(rf"backbone\.whole={folder} .*not of 1 of the 3: x/c\.jpg"):
+        backbone.prepare({"train": EXAMPLES})
+    with refuses(r"backbone\.whole=.*absent"):
+        opened(Precomputed(str(path), D, L, whole=str(tmp_path / "absent")), tmp_path)
+
+
+def test_vectors_of_whole_images_move_apart_from_those_of_regions():
+    backbone = Precomputed("att", D, L, whole="fc")
+    move_features([backbone], Path("there"), "whole")
+    assert [str(path) for path in backbone.paths.values()] == ["att", "there"]
+    with refuses(r"backbone\.whole"):
+        move_features([Precomputed("att", D, L)], Path("there"), "whole")
+
+
+def test_a_map_and_a_vector_are_read_as_rows(tmp_path):
+    """As `att/ID.npz` of a grid and `fc/ID.npy` lie on people's disks."""
+    grid = np.random.default_rng(0).normal(size=(2, 2, D)).astype(np.float32)
+    path = saved(tmp_path / "features", {"7": grid, "b.jpg": grid[0, 0], "c": grid[0]}, "zipped")
+    rows = brought(path, tmp_path).rows([0, 1, 2]).numpy()
+    expected = grid.reshape(4, D).astype(np.float16)
+    for row, length in zip(rows, (4, 1, 2), strict=True):
+        assert np.array_equal(row[:length], expected[:length])
+
+
+@pytest.mark.parametrize("ending", ["", "_features"])
+@pytest.mark.parametrize("name", ["COCO_val2014_000000391895.jpg", "000000391895.jpg"])
+def test_images_are_known_by_the_number_in_cocos_file_names(ending, name, tmp_path):
+    path = saved(tmp_path / "features", {f"391895{ending}": np.ones((2, D))})
+    example = Example(name, Path("val2014") / name, ())
+    assert (opened(Precomputed(str(path), D, L), tmp_path, [example]).rows([0])[0, :2] == 1).all()
+    with refuses(r"not of 1 of the 1"):
+        brought_as = Example("x", Path("COCO_391895.jpg"), ())
+        opened(Precomputed(str(path), D, L), tmp_path, [brought_as])
+
+
 def test_stacked_features_have_their_names_beside_them(tmp_path):
     found = np.random.default_rng(0).normal(size=(3, 2, D)).astype(np.float16)
     np.save(tmp_path / "features.npy", found)

@@ -105,7 +105,13 @@ sat_soft model/encoder=pyramid model/initial=last model.encoder.pyramid=[1,3]
 transformer model/encoder=recurrent model.encoder.cell=lstm model.encoder.pyramid=[1,1]
 prefix model.conditioning=causal_prefix model.norm=pre
 prefix model/encoder=queries
-transformer model.biases=true model.encoder.biases=true
+up_down model/cell=lstm model.cell.maxout=true model/encoder=layers model.encoder.layers=0 \
+  model.encoder.batch_norm=both model.encoder.embed=relu \
+  model/inject=whole model.inject.whole=null model.inject.width=9
+aoa model.d_hidden=14 model.score.heads=2 model.attention.dropout=0 model.encoder.dropout=0 \
+  model.score.norm=deviation model.score.biases=true model.encoder.norm=pre_deviation \
+  model.encoder.batch_norm=input
+transformer model.biases=true model.encoder.biases=true model.norm=pre_deviation
 prefix model.biases=true
 prefix model/encoder=pooled model.scale=sqrt_d
 language_model model.conditioning=cross model.architecture={GPT2}

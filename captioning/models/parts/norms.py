@@ -31,7 +31,8 @@ class LayerNorm(nn.LayerNorm):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation (Ioffe, Szegedy 2015) over the unmasked vectors of a batch.
 
-    In training its statistics are those of the process's own batch.
+    While it trains, each process has the statistics of its own batch, so that N processes differ
+    from one.
     """
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:  # type: ignore[override]

@@ -83,6 +83,15 @@ def test_up_down_is_two_lstms_of_pytorch(query):
     close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]))
 
 
+def test_the_candidate_of_an_lstm_may_be_the_larger_of_two_maps():
+    cell = randomised(LSTM(**SIZES, maxout=True))
+    h, c = memory(cell)
+    rows = (X @ whole(cell).T + h @ cell.hidden.weight.T + cell.word.bias).split(STATE, dim=-1)
+    i, f, o = (1 / (1 + (-gate).exp()) for gate in rows[:3])
+    c = f * c + i * torch.where(rows[3] > rows[4], rows[3], rows[4])
+    close(step(cell), (h, [o * c.tanh(), c]))
+
+
 def test_attention_on_attention_is_an_lstm_and_a_gate():
     cell = randomised(AoACell(**SIZES, tied=False))
     u, h, m = memory(cell)

@@ -11,7 +11,12 @@ from models.captioners import all_or
 from models.tensors import close, normal, randomised
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
+from captioning.models.parts.encoders import (
+    Pooled,
+    SelfAttentionBlock,
+    SelfAttentionLayers,
+    Transposed,
+)
 from captioning.models.parts.numerics import initialise
 
 B, D, GRID, L = 2, 24, (2, 3), 6
@@ -35,6 +40,36 @@ def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask):
             weights = torch.stack([(q[b, i] @ k[b, j]).exp() for j in allowed])
             mixed = (weights / weights.sum()) @ v[b, allowed]
             close(found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed))
+
+
+@masks
+@torch.no_grad()
+@pytest.mark.parametrize("batch_norm", ["input", "both"])
+def test_features_are_normalised_where_they_are_embedded(mask, batch_norm):
+    settings = {"d_model": 5, "heads": 1, "layers": 0, "embed": "relu", "positions": "none"}
+    encoder = randomised(SelfAttentionLayers(D, GRID, **settings, batch_norm=batch_norm))
+    for k, norm in enumerate(encoder.batch_norms):
+        norm.running_mean.copy_(normal(norm.num_features, seed=2 + k))
+        norm.running_var.copy_(normal(norm.num_features, seed=4 + k).square())
+    context = ContextSet(normal(B, L, D), GRID, mask)
+
+    def normalised(norm, x):
+        scaled = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
+        return scaled * norm.weight + norm.bias
+
+    x = normalised(encoder.batch_norms[0], context.vectors)
+    x = (x @ encoder.project.weight.T + encoder.project.bias).clamp(min=0)
+    if batch_norm == "both":
+        x = normalised(encoder.batch_norms[1], x)
+    close(encoder(context).vectors, x)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [SelfAttentionBlock, SelfAttentionLayers, Transposed, Pooled])
+def test_the_vector_of_the_whole_image_passes_through(kind):
+    whole = normal(B, 7)
+    context = ContextSet(normal(B, L, D), GRID, MASK, whole)
+    assert kind(D, GRID).double()(context).whole is whole
 
 
 @torch.no_grad()

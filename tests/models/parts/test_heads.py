@@ -130,3 +130,18 @@ def test_injected_images(masked):
         found = part(ContextSet(VECTORS, (1, L), MASK if masked else None), H)
         close(found, expected)
         assert found.shape == (B, part.d_image)
+
+
+def test_the_vector_of_the_whole_image_is_injected_in_place_of_the_mean():
+    sizes = {"d_context": D, "d_word": WORD, "d_hidden": STATE}
+    part = randomised(Mean(**sizes, relu=True, whole=3, width=6))
+    whole = normal(B, 3, seed=4)
+    found = part(ContextSet(VECTORS, (1, L), MASK, whole), H)
+    expected = whole @ part.project.weight.T + part.project.bias
+    assert part.d_image == 6
+    close(found, expected.clamp(min=0))
+    close(Mean(**sizes, project=False, whole=3)(ContextSet(VECTORS, (1, L), MASK, whole), H), whole)
+    with pytest.raises(ValueError, match=r"backbone\.whole"):
+        part(ContextSet(VECTORS, (1, L), MASK), H)
+    with pytest.raises(ValueError, match=r"width=null"):
+        Mean(**sizes, once=True, width=6)

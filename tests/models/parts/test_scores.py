@@ -44,6 +44,7 @@ scores = pytest.mark.parametrize(
         (Dot, QUERY, {}),
         (Dot, QUERY, {"scaled": True}),
         (ProjectedDot, QUERY, {"d_attention": A}),
+        (ProjectedDot, QUERY, {"d_attention": A, "biases": True, "norm": "deviation"}),
         (Location, QUERY, LOCATION),
         (Location, QUERY, LOCATION | {"first": "start"}),
     ],
@@ -55,9 +56,12 @@ def equation(kind, p, settings, c, h, f):
     if kind is Dot:
         product = (p["query.weight"] @ h if "query.weight" in p else h) @ c
         return product / math.sqrt(D) if "scaled" in settings else product
-    query = p["query.weight"] @ h
+    if "norm" in settings:
+        centred = h - h.mean()
+        h = p["norm.weight"] * centred / (h.std() + 1e-6) + p["norm.bias"]
+    query = p["query.weight"] @ h + p.get("query.bias", 0)
     if kind is ProjectedDot:
-        return query @ (p["key.weight"] @ c) / math.sqrt(A)
+        return query @ (p["key.weight"] @ c + p.get("key.bias", 0)) / math.sqrt(A)
     total = p["context.weight"] @ c + query
     if kind is SingleLayer:
         return total[0].tanh() * p.get("log_scale", torch.zeros(())).exp()
@@ -107,7 +111,8 @@ def test_scores_are_those_of_the_equation(kind, width, settings, first):
                 ]
                 close(found[b, n], torch.stack(expected))
         values = score.values(vectors)
-        close(values, vectors @ p["value.weight"].T if kind is ProjectedDot else vectors)
+        projected = vectors @ p.get("value.weight", torch.eye(D).double()).T
+        close(values, projected + p.get("value.bias", 0))
         assert values.shape[-1] == score.d_value
 
 
