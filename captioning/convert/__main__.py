@@ -59,7 +59,7 @@ def main(config: ConvertSettings) -> None:
     more = {} if config.heads is None else {"heads": config.heads}
     validate_arguments("convert", source.convert, more)
     converted: Converted = source.convert(weights, vocabulary, **more)
-    settings = run_settings([*converted.settings, "data=coco", "data.root=coco"])
+    settings = run_settings(converted.settings)
     files = [weights, *([vocabulary] if vocabulary.is_file() else vocabulary.glob("*.json"))]
     settings["source"] = {
         "repository": source.REPOSITORY,
@@ -81,8 +81,9 @@ def main(config: ConvertSettings) -> None:
     print(f"next: captioning evaluate {checkpoint} data.root=FOLDER{precomputed}")
 
 
-def run_settings(overrides: list[str]) -> Config:
-    """The configuration of `captioning run` with these settings, in plain values."""
+def run_settings(found: list[str]) -> Config:
+    """The configuration of a run on COCO with the settings that were found, in plain values."""
+    overrides = ["data=coco", "data.root=coco", "data.vocabulary=checkpoint", *found]
     GlobalHydra.instance().clear()  # of this command, which is composed by now
     with composition(CONF / "config.yaml", overrides) as config:
         with open_dict(config):

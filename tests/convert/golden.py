@@ -26,8 +26,7 @@ def captioner(converted: Converted, folder: Path, **decoding) -> TrainedCaptione
     path = folder / "checkpoints" / "best.ckpt"
     if not path.exists():
         folder.mkdir(exist_ok=True)
-        settings = [*converted.settings, "data=coco", "data.root=coco"]
-        write_captioner(path, run_settings(settings), converted, path)
+        write_captioner(path, run_settings(converted.settings), converted, path)
     return TrainedCaptioner.from_checkpoint(path, "cpu", decoding)
 
 

@@ -15,9 +15,11 @@ from support import QUIET, called
 import captioning
 from captioning import evaluate
 from captioning.convert.__main__ import main
+from captioning.convert.sources.sgrvinod import REPOSITORY
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main as export
 from captioning.push.__main__ import main as push
+from captioning.report.published import untrained_rows
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 
 pytestmark = QUIET
@@ -41,7 +43,7 @@ def folder(tmp_path_factory):
 def test_a_folder_with_checkpoint_settings_and_source(folder):
     saved = load_checkpoint(folder / "checkpoints" / "best.ckpt")
     source = saved.config["source"]
-    assert source["repository"] == "sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning"
+    assert source["repository"] == REPOSITORY
     assert [len(file["sha256"]) for file in source["files"]] == [64, 64]
     assert "model.d_embed=16" in yaml.safe_load((folder / "settings.yaml").read_text())
     assert saved.words[:3] == ["a", "the", "on"]
@@ -103,7 +105,7 @@ STATES = [
 
 
 def without_one(state):
-    del state[[*state][-1]]
+    del state[next(iter(state))]
 
 
 def with_one_more(state):
@@ -111,11 +113,11 @@ def with_one_more(state):
 
 
 def of_another_shape(state):
-    state[[*state][-1]] = torch.zeros(1, 1, 7)
+    state[next(iter(state))] = torch.zeros(1, 1, 7)
 
 
 def not_finite(state):
-    state[[*state][-1]].fill_(torch.nan)
+    state[next(iter(state))].fill_(torch.nan)
 
 
 @pytest.mark.parametrize("source, weights, vocabulary, more", STATES)
@@ -173,6 +175,8 @@ def test_it_is_evaluated_and_exported(folder, coco):
     called(evaluate.main, f"checkpoint={folder}/checkpoints/best.ckpt", *DATA, "metrics=[BLEU]")
     (line,) = (coco / "runs/evaluate/captions.jsonl").read_text().splitlines()
     assert json.loads(line)["caption"] == "stands a"
+    ((_, row),) = untrained_rows(coco / "runs")  # beside own runs in a report
+    assert row.system == f"soft attention of {REPOSITORY}"
     called(export, f"checkpoint={folder}/checkpoints/best.ckpt", "output=shared")
     (prediction,) = captioning.load("shared").caption(FILES / "images" / "3.png")
     assert prediction.caption == "stands a"

@@ -59,7 +59,7 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
         "model=sat_soft",
         "model/initial=layer",
         "model/head=linear",
-        "model.title='Show, Attend and Tell, soft, of a tutorial'",
+        "model.title='soft attention'",
         f"model.d_embed={embedding.shape[1]}",
         f"model.d_hidden={theirs['init_h.weight'].shape[0]}",
         f"model.score.d_attention={attention.shape[1]}",

@@ -20,6 +20,7 @@ from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import to_bfloat16
 from captioning.models.protocol import Captioner
 from captioning.pretrained.allocation import AllocationLimit
+from captioning.pretrained.library import UNTRAINED
 from captioning.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from captioning.runs.folders.source import use_source
 
@@ -101,6 +102,9 @@ def _title(saved: Checkpoint) -> str:
     backbone, chosen = saved.config["backbone"], saved.config.get("choices", {}).get("model")
     system = chosen or class_name(saved.config["model"])
     seen = backbone.get("name") or class_name(backbone)
+    if source := saved.config.get("source"):  # of `captioning convert`
+        title = saved.config["model"].get("title") or system
+        return f"{quoted(title)} of {quoted(source.get('repository'))}, {UNTRAINED}"
     return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")
 
 
