@@ -149,7 +149,7 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run, tmp_path):
         ({"decoding": {"filters": {"prefix": ["purpel"]}}}, r"Did you mean purple\?"),
         ({"decoding": {"filters": {"_target_": "os.system", "command": "true"}}}, r"os\.system"),
         ({"decoding": {"ensemble": "one.ckpt"}}, r"decoding\.ensemble"),
-        ({"decoding": {"ensemble": ["api:http://localhost/v1#m"]}}, r"decoding\.ensemble.*api:"),
+        ({"decoding": {"ensemble": ["transformers:blip"]}}, r"decoding\.ensemble.*transformers:"),
         ({"decoding": {"ensemble": ["one.ckpt"]}}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
     ],
 )
