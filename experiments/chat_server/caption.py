@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,7 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder, check_reader
 from captioning.config.types import PartConfig, PathText, given_path
-from captioning.data.example import SPLITS, Example, data_digest, image_names, reference_texts
+from captioning.data.example import Example, Split, data_digest, image_names, reference_texts
 from captioning.data.image_files import read_folder
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_json
@@ -48,7 +48,7 @@ class CaptionSettings(Asking):
     images: PathText | None
     """a folder of images, with its subfolders"""
     data: SetSettings
-    split: Literal[SPLITS]
+    split: Split
     """of the data set"""
     output: Annotated[str, Field(pattern=r"\.jsonl$")]
     """the file of captions; FILE.about.json beside it has the settings"""
@@ -107,8 +107,8 @@ def main(config: CaptionSettings) -> None:
 def find_examples(config: CaptionSettings) -> tuple[Sequence[Example], str | None]:
     """The images with their references, if they have any, and the folder that names count from."""
     if config.data.reader is None:
-        examples, _ = read_folder(given_path(config.images), None)
-        return examples, config.images
+        alone, _ = read_folder(given_path(config.images), None)
+        return alone, config.images
     data = config.data.plain
     reader = check_reader(data["reader"]).build()
     examples = read_logged(reader, True, data, None, (config.split,))[config.split]
