@@ -26,6 +26,8 @@ from captioning.files import LARGEST_ARRAY, check_size, check_unpacked, open_bou
 
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` or the group of one image."""
+NOT_FINITE = 0x7C00
+"""Bits of the exponent in half precision, all set in what is infinite or no number."""
 PICKLES = "pickles may hold code and are not read: write numpy.savez('FILE.npz', **{NAME: ARRAY})"
 
 Numbers = np.ndarray[Any, Any]
@@ -68,10 +70,11 @@ class FeatureFiles:
                     f"{list(array.shape)} of {array.dtype}. backbone.regions=N reads more, and "
                     "backbone.sample=even or first takes regions from more"
                 )
-            if not np.isfinite(array).all():
-                raise ValueError("it has NaN or infinite numbers: compute it again")
-            vectors = torch.tensor(array).half()
-            if not vectors.isfinite().all():
+            vectors = torch.from_numpy(np.require(array, requirements="W")).half()
+            # twenty times as fast as PyTorch's own test
+            if (vectors.numpy().view(np.uint16) & NOT_FINITE).max() == NOT_FINITE:
+                if not np.isfinite(array).all():
+                    raise ValueError("it has NaN or infinite numbers: compute it again")
                 raise ValueError(
                     "it has numbers above 65,504, the most in half precision: divide all features "
                     "by one, as the scale is arbitrary"
@@ -164,19 +167,23 @@ def _hdf5(path: Path) -> Opened:
 
     def stored(group: Any, name: str) -> Any:
         # Do not follow links: even a link within this file may lead to another file.
-        return group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+        link = group.id.links.get_info(name.encode())
+        return group[name] if link.type == h5py.h5l.TYPE_HARD else None
 
     def read(name: str) -> Numbers:
         array = stored(file, name)
         if isinstance(array, h5py.Group):
             array = next((stored(array, inner) for inner in ARRAYS if inner in array), None)
-        if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
+        made = array.id.get_create_plist() if isinstance(array, h5py.Dataset) else None
+        kinds = h5py.h5d.CHUNKED, h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS  # no virtual one
+        if made is None or made.get_external_count() or made.get_layout() not in kinds:
             raise ValueError(
                 "it must be an array stored in this file, without links, or a group with one "
                 f"called {' or '.join(ARRAYS)}"
             )
-        check_size(max(array.nbytes, math.prod(array.chunks or ()) * array.dtype.itemsize))
-        made, filters = array.id.get_create_plist(), h5py.h5z
+        chunk = made.get_chunk() if made.get_layout() == h5py.h5d.CHUNKED else ()
+        check_size(max(array.size, math.prod(chunk)) * array.dtype.itemsize)
+        filters = h5py.h5z
         used = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
         # of the others the content is as long as before
         packers = [x for x in used if x not in (filters.FILTER_SHUFFLE, filters.FILTER_FLETCHER32)]
