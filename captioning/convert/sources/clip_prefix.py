@@ -7,6 +7,9 @@ are read. Images are `[1, D]` precomputed features, CLIP's image vectors as its 
 No token begins a caption: the image's last vector does. A caption ends with a full stop in place of
 an end of text. Here this is EOS, which a caption does not show, and no word is a full stop. The end
 of text, which its captions hardly contain, is UNK.
+
+Its beam search ranks by means per token, as ours does by default; a caption that ends keeps a place
+in the beam there, and here it does not.
 """
 
 from pathlib import Path

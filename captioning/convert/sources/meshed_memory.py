@@ -10,8 +10,11 @@ from `model=meshed_memory` are settings, or are contained in the weights exactly
 
 Detections of fewer than 50 regions are padded with zeros that its encoder attends to: it masks
 vectors that are zero after they are embedded and normalised, and these are not. Of more regions the
-first 50 count. The number of heads is not in the file. Its evaluation also joins equal neighbouring
-words.
+first 50 count. The number of heads is not in the file.
+
+Its beam search ranks by sums of log-probabilities, as with `decoding.length_penalty=0`. A caption
+that ends keeps a place in the beam there, and here it does not; it never forbids <unk>, as ours
+does. Its evaluation also joins equal neighbouring words.
 """
 
 import math
