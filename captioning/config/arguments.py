@@ -28,7 +28,7 @@ GROUP_TEXTS = re.compile(
     r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences"
     r"|caption_columns|name|config|(image|id)_column)"
     r"|data\.reader\.((annotations|captions)\.\w+|folders|language)"
-    r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)"
+    r"|(backbone|model)\.([\w.]+\.)?(name|node|path|root|weights)|backbone\.whole"
     r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags|path|folder)"
     r"|callbacks\.\w+\.(folder|monitor)"
     r"|hydra\.(run|sweep)\.(dir|subdir)"

@@ -30,7 +30,7 @@ IGNORED_DIFFERENCES = {
     # whether there is a bias is in the weights' names
     "model": ("dropout", "mode", "bias", "energy_bias", "path", "sha256", "freeze"),
     "backbone": (
-        *("weights", "trainable", "checkpointing", "path", "regions"),
+        *("weights", "trainable", "checkpointing", "path", "whole", "regions"),
         *("size", "resize", "pixel_range", "dilation"),
     ),
 }
