@@ -97,10 +97,10 @@ def test_a_text_file_is_no_checkpoint(tmp_path):
 
 
 M2 = PUBLISHED / "meshed_memory"
-UP_DOWN = PUBLISHED / "self_critical-updown"
+UP_DOWN = PUBLISHED / "self_critical-updown_bn"
 STATES = [
     ("meshed_memory", M2 / "meshed_memory_transformer.pth", M2 / "vocab.pkl", {"heads": 4}),
-    ("self_critical", UP_DOWN / "model.pth", UP_DOWN / "infos_updown.pkl", {}),
+    ("self_critical", UP_DOWN / "model.pth", UP_DOWN / "infos_updown_bn.pkl", {}),
 ]
 
 
