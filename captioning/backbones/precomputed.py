@@ -3,6 +3,7 @@ frames of clips.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -107,19 +108,20 @@ class Precomputed(FeatureOnlyBackbone):
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
-        with self._opened(examples) as opened:
+        with self._opened(examples) as opened, ThreadPoolExecutor() as pool:
+
+            def fill(row: Tensor, number: int) -> None:
+                for (files, own), room in zip(opened, row.split(self.grid[1]), strict=True):
+                    vectors = files.features(own[number], self.dim, len(room), self.sample)
+                    room[: len(vectors)] = vectors
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                length = self.grid[1]
                 # missing vectors are NaN, as in `captioning.backbones.context`
                 missing = torch.nan if self.partial else 0.0
                 for first in range(done, len(examples), BATCH):
                     count = min(BATCH, len(examples) - first)
                     rows = torch.full((count, self.positions, self.dim), missing).half()
-                    for number, row in enumerate(rows, first):
-                        for (files, own), room in zip(opened, row.split(length), strict=True):
-                            vectors = files.features(own[number], self.dim, len(room), self.sample)
-                            room[: len(vectors)] = vectors
+                    list(pool.map(fill, rows, range(first, first + count)))
                     yield rows
 
             prints = zip(*(_fingerprints(*features) for features in opened), strict=True)

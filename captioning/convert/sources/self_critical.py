@@ -41,6 +41,7 @@ PARTS = table("""
 model.tgt_embed.0.lut.          embed.
 fc_embed.0.                     inject.project.
 fc_embed.                       inject.project.
+att_embed.0.                    encoder.project.
 refiner.                        encoder.
 model.encoder.                  encoder.
 model.decoder.layers.           decoder.
@@ -93,13 +94,12 @@ DECODER = PARTS | table("""
 .src_attn.linears.3.  .inter_attention.output.
 """)
 """Parts of its names, and what they are here."""
-EMBEDDING = table("att_embed.0. encoder.project.")
 NORMALISED = table("""
 att_embed.0. encoder.batch_norms.0.
 att_embed.1. encoder.project.
 att_embed.4. encoder.batch_norms.1.
 """)
-"""Those of the embedding of regions, without and with `use_bn`."""
+"""Those of the embedding of regions with `use_bn`."""
 LEFT_OUT = r"alpha_net\.bias|\.pe$"
 """The bias of the score, and sinusoids."""
 ADDED = (
@@ -185,7 +185,7 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
     with naming(f"{quoted(weights)} is not as {REPOSITORY} writes it"):
         if "embed.0.weight" in theirs:
             theirs["embed.weight"] = theirs.pop("embed.0.weight").relu()
-        regions = NORMALISED if "att_embed.0.running_mean" in theirs else EMBEDDING
+        regions = NORMALISED if "att_embed.0.running_mean" in theirs else {}
         decoder = {name: theirs.pop(name) for name in [*theirs] if name.startswith("model.decoder")}
         state = renamed(theirs, ENCODER | regions, LEFT_OUT) | renamed(decoder, DECODER, LEFT_OUT)
         settings = _settings(kind, state, options)
