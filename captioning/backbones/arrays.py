@@ -63,12 +63,15 @@ class FeatureFiles:
                 array = array[evenly_spaced(len(array), regions)]
             if sample == "first" and array.ndim:
                 array = array[:regions]
-            fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
-            if not fits or array.dtype.kind not in "fiu":
+            rows = len(array) if array.ndim == 2 and array.shape[1] == dim else 0
+            if not 1 <= rows <= regions or array.dtype.kind not in "fiu":
+                advice = (
+                    ". backbone.regions=N reads more, and backbone.sample=even or first takes "
+                    "regions from more"
+                )
                 raise ValueError(
                     f"it must be [L, D], L from 1 to {regions}, D = backbone.dim={dim}; it is "
-                    f"{list(array.shape)} of {array.dtype}. backbone.regions=N reads more, and "
-                    "backbone.sample=even or first takes regions from more"
+                    f"{list(array.shape)} of {array.dtype}{advice if rows > regions else ''}"
                 )
             vectors = torch.from_numpy(np.require(array, requirements="W")).half()
             # twenty times as fast as PyTorch's own test

@@ -60,7 +60,7 @@ def commonest_caption(captions: Sequence[str], references: Iterable[Sequence[str
     known = [*map(_plain, chain.from_iterable(references))]
     if share <= USUAL * known.count(text) / max(1, len(known)):
         return None
-    return f"{count:,} of {len(captions):,} captions are the same: {text}"
+    return f"{count:,} of {len(captions):,} captions are the same: {text or '(no words)'}"
 
 
 def _plain(caption: str) -> str:

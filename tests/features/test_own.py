@@ -279,8 +279,10 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
     others = [np.zeros(shape) for shape in ((2, 6), (5, D), (0, D), (2, 3, D))]
     for wrong in (*others, *(np.full((2, D), value) for value in ("a", np.nan, 1e6))):
         np.save(file, wrong)
-        with refuses(str(file)):
+        with refuses(str(file)) as refused:
             brought(path, tmp_path)
+        # which would change nothing of the others
+        assert ("sample=even" in str(refused.value)) == (wrong.shape == (5, D))
     np.save(file, np.array([{}]), allow_pickle=True)
     for content in (file.read_bytes(), whole[:-9], b"", b"PK\3\4" + whole):
         file.write_bytes(content)

@@ -51,6 +51,10 @@ def test_a_captioner_that_has_collapsed(same, images, among_references, warns):
     assert told == ("4 of 9 captions are the same: a dog runs" if warns else None)
 
 
+def test_captions_without_words_are_told_as_such():
+    assert commonest_caption(["", "...", "\U0001f415"], [["a dog"]]).endswith(": (no words)")
+
+
 def test_beside_the_captions_of_training():
     training = TrainingCaptions([("a", "dog", "runs", "by"), ("dogs",), ("by", "a", "bus")])
     said = split(

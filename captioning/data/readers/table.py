@@ -285,7 +285,8 @@ def _text_rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
     number = 0
     while number < len(lines):
         location, line = lines[number]
-        texts = [text for _, text in lines[number : number + LONGEST]]
+        # a carriage return in a caption that is not quoted is a blank
+        texts = [text.replace("\r", " ") for _, text in lines[number : number + LONGEST]]
         fields, used = _fields(texts, separator)
         number += used
         with or_skip(), at(location):
