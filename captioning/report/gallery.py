@@ -144,11 +144,15 @@ def lay_images(
         except CaptioningError as error:
             left_out.append(f"images of {quoted(settings.get('folder'))}: {error}")
             continue
+        folder = given_path(root or "")
+        # not `Path.is_dir`, which raises for some names
+        if not root or not os.path.isdir(folder):  # noqa: PTH112
+            continue
         for number, image in enumerate(images):
             line = image.answers.get(index)
-            if image.jpeg or line is None or not line.photograph or not root:
+            if image.jpeg or line is None or not line.photograph:
                 continue
-            folder, name = given_path(root), line.photograph
+            name = line.photograph
             # not `Path.exists`, which raises for some names
             names = [name] if os.path.exists(folder / name) else name.split(JOIN)  # noqa: PTH110
             files = [folder / name for name in names]

@@ -1,5 +1,6 @@
 """Settings that an earlier run was recorded without, since its code did not have them."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,14 @@ def test_an_absent_setting_had_its_default(recorded, differs, printed):
     printed(main, str(one), str(two), "metrics=[]", "images=null")
     found = read_json(Path("compare/compare.json"))["settings"].keys()
     assert bool(found - {"seed"}) == differs
+
+
+def test_parts_that_lack_nothing_are_not_imported(elsewhere, monkeypatch):
+    """Lightning's take seconds, of which a report has no use."""
+    for name in ("one", "other"):
+        Path(f"part_{name}.py").write_text("def part(size=3): ...\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    settings = {f"{name}._target_": f"part_{name}.part" for name in ("one", "other")}
+    assert record.completed_settings(settings, {"one.size": None})["one.size"] == 3
+    assert "part_one" in sys.modules
+    assert "part_other" not in sys.modules

@@ -55,11 +55,13 @@ class CaptionRecord(BaseModel):
 
     image_id: ImageId
     caption: Text
-    alternatives: list[Text] = []  # further captions of a search that gives several, best first
-    references: list[Text] = []  # where it has none of its own, they are in the split's file
+    # further captions of a search that gives several, best first
+    alternatives: list[Text] = Field(default_factory=list)  # a default would be copied, slowly
+    # where it has none of its own, they are in the split's file
+    references: list[Text] = Field(default_factory=list)
     photograph: Text | None = None  # the path of its file below the folder of the data
     group: Group = ""
-    scores: dict[str, float | None] = {}
+    scores: dict[str, float | None] = Field(default_factory=dict)
     # objects that it names and that are not there, if that was judged
     hallucinated: list[Text] | None = None
 

@@ -127,8 +127,11 @@ def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[
     """Parse lines with their places, see `read_lines`, each as JSON."""
     adapter, values = TypeAdapter(layout), []
     for location, line in lines:
-        with or_skip(), at(location):
+        try:
             values.append(adapter.validate_json(line, strict=True))
+        except ValidationError:
+            with or_skip(), at(location):
+                raise
     return values
 
 

@@ -115,7 +115,7 @@ def completed_settings(config: Config, known: Config, modules: Modules = None) -
     """
     given, settings = dict(each_setting(config)), result_settings(config)
     lacking = {key for key in known.keys() - given.keys() if not is_in(key, FREE)}
-    defaults = default_settings(given, modules) if lacking else {}
+    defaults = default_settings(given, lacking, modules) if lacking else {}
     for key in lacking & defaults.keys():
         default = list(defaults[key]) if isinstance(defaults[key], tuple) else defaults[key]
         if default not in (None, []):
@@ -124,8 +124,10 @@ def completed_settings(config: Config, known: Config, modules: Modules = None) -
     return settings
 
 
-def default_settings(settings: Config, modules: Modules = None) -> dict[str, Any]:
-    """The defaults of the schema, and of the classes of all parts of a configuration, by key.
+def default_settings(
+    settings: Config, lacking: Iterable[str], modules: Modules = None
+) -> dict[str, Any]:
+    """The defaults of the schema, and of the classes of parts with `lacking` settings, by key.
 
     Example:
         `{"data.groups": None, "optimizer.lr": 0.001, "decoding.filters.min_length": 0, ...}`
@@ -135,9 +137,10 @@ def default_settings(settings: Config, modules: Modules = None) -> dict[str, Any
         for key, field in each_field(RunSettings)
         if not field.is_required()
     }
+    groups = {key.rpartition(".")[0] for key in lacking}
     for key, target in settings.items():
         group, _, last = key.rpartition(".")
-        if last != "_target_":
+        if last != "_target_" or group not in groups:  # Lightning's take seconds to import
             continue
         try:
             taken = signature(target_of(group, target, modules)).parameters
