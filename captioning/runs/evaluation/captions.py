@@ -155,7 +155,7 @@ def add_scores(
         per_image = [dict(scores) for scores in scorer.score(dict(enumerate(captions))).per_image]
         if not scorer.failed:  # else it may succeed the next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(file, per_image)
+            write_text(file, to_json(per_image))  # indented, it takes seconds for many runs
     computed = {score.name for score in wanted}
     for line, scores in zip(lines, per_image, strict=True):
         line.scores = {
