@@ -58,7 +58,7 @@ OF_OTHERS = (
     *("weights_only=", "hydra.verbose="),
 )
 """Settings of plugins, of wandb.init and of torch.load, which no file here lists."""
-SUFFIXES = "json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"
+SUFFIXES = "pth|pkl|tar|json|jsonl|npz|npy|csv|tsv|md|html|ckpt|safetensors|txt|py|yaml"
 
 
 def settings():

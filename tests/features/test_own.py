@@ -282,7 +282,7 @@ def test_other_arrays_damaged_files_and_objects_that_could_run_code_are_refused_
         with refuses(str(file)) as refused:
             brought(path, tmp_path)
         # which would change nothing of the others
-        assert ("sample=even" in str(refused.value)) == (wrong.shape == (5, D))
+        assert ("sample=even" in str(refused.value)) == (wrong.shape in ((5, D), (2, 3, D)))
     np.save(file, np.array([{}]), allow_pickle=True)
     for content in (file.read_bytes(), whole[:-9], b"", b"PK\3\4" + whole):
         file.write_bytes(content)
