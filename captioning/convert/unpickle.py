@@ -51,18 +51,6 @@ class InertMapping(dict[Any, Any]):
         super().__init__()
 
 
-_LAYERS = {
-    "activation": ("ReLU", "Sigmoid", "Softmax"),
-    "batchnorm": ("BatchNorm2d",),
-    "container": ("ModuleList", "Sequential"),
-    "conv": ("Conv2d",),
-    "dropout": ("Dropout",),
-    "linear": ("Linear",),
-    "loss": ("CrossEntropyLoss",),
-    "pooling": ("AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d"),
-    "rnn": ("LSTMCell",),
-    "sparse": ("Embedding",),
-}
 KNOWN: dict[str, Any] = {
     "builtins.dict": dict,
     "builtins.list": list,
@@ -73,18 +61,36 @@ KNOWN: dict[str, Any] = {
     "torch._utils._rebuild_parameter": _rebuild_parameter,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor_v2,
 }
+"""The names that may stand in a pickle, and what each stands for: those below for `Inert`."""
 KNOWN |= dict.fromkeys(
-    (
-        *(f"torch.nn.modules.{kind}.{name}" for kind in _LAYERS for name in _LAYERS[kind]),
-        *(f"torchvision.models.resnet.{name}" for name in ("BasicBlock", "Bottleneck", "ResNet")),
-        *("torch.optim.adam.Adam", "torch.nn.backends.thnn._get_thnn_function_backend"),
-        *("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
-        *("argparse.Namespace", "data.vocab.Vocab", "data.vocab._default_unk_index"),
-        *("models.Encoder", "models.DecoderWithAttention", "models.Attention"),
-    ),
+    """
+    argparse.Namespace
+    data.vocab.Vocab
+    data.vocab._default_unk_index
+    models.Attention
+    models.DecoderWithAttention
+    models.Encoder
+    numpy.core.multiarray.scalar
+    numpy._core.multiarray.scalar
+    numpy.dtype
+    torch.nn.backends.thnn._get_thnn_function_backend
+    torch.nn.modules.activation.ReLU
+    torch.nn.modules.activation.Sigmoid
+    torch.nn.modules.activation.Softmax
+    torch.nn.modules.batchnorm.BatchNorm2d
+    torch.nn.modules.container.Sequential
+    torch.nn.modules.conv.Conv2d
+    torch.nn.modules.dropout.Dropout
+    torch.nn.modules.linear.Linear
+    torch.nn.modules.pooling.AdaptiveAvgPool2d
+    torch.nn.modules.pooling.MaxPool2d
+    torch.nn.modules.rnn.LSTMCell
+    torch.nn.modules.sparse.Embedding
+    torch.optim.adam.Adam
+    torchvision.models.resnet.Bottleneck
+    """.split(),  # noqa: SIM905 - easier to read
     Inert,
 )
-"""The names that may stand in a pickle, and what each stands for."""
 
 
 class _Reader(pickle.Unpickler):

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from captioning.convert.source import Converted, Rows, renamed
+from captioning.convert.source import Converted, Rows, renamed, table
 from captioning.convert.unpickle import read_pickle, tensors_of
 from captioning.data.subwords import Subwords, read_tokenizer
 from captioning.errors import naming, quoted
@@ -27,22 +27,22 @@ from captioning.tokens import BOS, NAMES, PAD
 REPOSITORY = "rmokady/CLIP_prefix_caption"
 LICENCE = "mit"
 PAPER = "Mokady et al., ClipCap: CLIP Prefix for Image Captioning, 2021"
-PARTS = {
-    "gpt.transformer.wte.": "embed.",
-    "gpt.transformer.": "decoder.",
-    "gpt.lm_head.": "output.",
-    "clip_project.model.": "encoder.map.",
-    "clip_project.linear.": "encoder.project.",
-    "clip_project.prefix_const": "encoder.queries",
-    "clip_project.transformer.": "encoder.inner.",
-    ".attn.to_queries.": ".attention.project.linear.",
-    ".attn.to_keys_values.": ".attention.project.linear.",
-    ".attn.project.": ".attention.output.",
-    ".norm1.": ".attention.norm.",
-    ".norm2.": ".feed_forward.norm.",
-    ".mlp.fc1.": ".feed_forward.layers.0.",
-    ".mlp.fc2.": ".feed_forward.layers.2.",
-}
+PARTS = table("""
+gpt.transformer.wte.      embed.
+gpt.transformer.          decoder.
+gpt.lm_head.              output.
+clip_project.model.       encoder.map.
+clip_project.linear.      encoder.project.
+clip_project.prefix_const encoder.queries
+clip_project.transformer. encoder.inner.
+.attn.to_queries.         .attention.project.linear.
+.attn.to_keys_values.     .attention.project.linear.
+.attn.project.            .attention.output.
+.norm1.                   .attention.norm.
+.norm2.                   .feed_forward.norm.
+.mlp.fc1.                 .feed_forward.layers.0.
+.mlp.fc2.                 .feed_forward.layers.2.
+""")
 """Parts of its names, and what they are here."""
 MASKS = r"\.attn\.(masked_)?bias$"
 """Buffers that old versions of the library saved."""

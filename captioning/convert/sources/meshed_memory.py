@@ -20,7 +20,7 @@ does. Its evaluation also joins equal neighbouring words.
 import math
 from pathlib import Path
 
-from captioning.convert.source import Converted, Rows, renamed
+from captioning.convert.source import Converted, Rows, renamed, table
 from captioning.convert.unpickle import read_pickle, tensors_of
 from captioning.errors import naming, quoted
 from captioning.tokens import NAMES
@@ -28,37 +28,37 @@ from captioning.tokens import NAMES
 REPOSITORY = "aimagelab/meshed-memory-transformer"
 LICENCE = "bsd-3-clause"
 PAPER = "Cornia et al., Meshed-Memory Transformer for Image Captioning, CVPR 2020"
-PARTS = {
-    "encoder.fc.": "encoder.project.",
-    "encoder.layer_norm.": "encoder.embed_norm.",
-    ".mhatt.attention.m_k": ".attention.memory.key",
-    ".mhatt.attention.m_v": ".attention.memory.value",
-    ".mhatt.attention.fc_q.": ".attention.project.linear.",
-    ".mhatt.attention.fc_k.": ".attention.project.linear.",
-    ".mhatt.attention.fc_v.": ".attention.project.linear.",
-    ".mhatt.attention.fc_o.": ".attention.output.",
-    ".mhatt.layer_norm.": ".attention.norm.",
-    "decoder.word_emb.": "embed.",
-    "decoder.pos_emb.weight": "positions.table",
-    "decoder.fc.": "output.",
-    "decoder.layers.": "decoder.",
-    ".self_att.attention.fc_q.": ".self_attention.project.linear.",
-    ".self_att.attention.fc_k.": ".self_attention.project.linear.",
-    ".self_att.attention.fc_v.": ".self_attention.project.linear.",
-    ".self_att.attention.fc_o.": ".self_attention.output.",
-    ".self_att.layer_norm.": ".self_attention.norm.",
-    ".enc_att.attention.fc_q.": ".inter_attention.project_query.linear.",
-    ".enc_att.attention.fc_k.": ".inter_attention.project_image.linear.",
-    ".enc_att.attention.fc_v.": ".inter_attention.project_image.linear.",
-    ".enc_att.attention.fc_o.": ".inter_attention.output.",
-    ".enc_att.layer_norm.": ".inter_attention.norm.",
-    ".fc_alpha1.": ".inter_attention.gates.0.",
-    ".fc_alpha2.": ".inter_attention.gates.1.",
-    ".fc_alpha3.": ".inter_attention.gates.2.",
-    ".pwff.fc1.": ".feed_forward.layers.0.",
-    ".pwff.fc2.": ".feed_forward.layers.2.",
-    ".pwff.layer_norm.": ".feed_forward.norm.",
-}
+PARTS = table("""
+encoder.fc.               encoder.project.
+encoder.layer_norm.       encoder.embed_norm.
+.mhatt.attention.m_k      .attention.memory.key
+.mhatt.attention.m_v      .attention.memory.value
+.mhatt.attention.fc_q.    .attention.project.linear.
+.mhatt.attention.fc_k.    .attention.project.linear.
+.mhatt.attention.fc_v.    .attention.project.linear.
+.mhatt.attention.fc_o.    .attention.output.
+.mhatt.layer_norm.        .attention.norm.
+decoder.word_emb.         embed.
+decoder.pos_emb.weight    positions.table
+decoder.fc.               output.
+decoder.layers.           decoder.
+.self_att.attention.fc_q. .self_attention.project.linear.
+.self_att.attention.fc_k. .self_attention.project.linear.
+.self_att.attention.fc_v. .self_attention.project.linear.
+.self_att.attention.fc_o. .self_attention.output.
+.self_att.layer_norm.     .self_attention.norm.
+.enc_att.attention.fc_q.  .inter_attention.project_query.linear.
+.enc_att.attention.fc_k.  .inter_attention.project_image.linear.
+.enc_att.attention.fc_v.  .inter_attention.project_image.linear.
+.enc_att.attention.fc_o.  .inter_attention.output.
+.enc_att.layer_norm.      .inter_attention.norm.
+.fc_alpha1.               .inter_attention.gates.0.
+.fc_alpha2.               .inter_attention.gates.1.
+.fc_alpha3.               .inter_attention.gates.2.
+.pwff.fc1.                .feed_forward.layers.0.
+.pwff.fc2.                .feed_forward.layers.2.
+.pwff.layer_norm.         .feed_forward.norm.
+""")
 """Parts of its names, and what they are here."""
 KEPT = r"\.running_"
 """Buffers that it fills while it decodes."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from captioning.convert.source import Converted, Rows, lstm_rows
+from captioning.convert.source import Converted, Rows, lstm_rows, table
 from captioning.convert.unpickle import read_pickle, tensors_of
 from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import LARGEST_JSON, read_bytes
@@ -28,16 +28,16 @@ CHILDREN = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "la
 """Names in torchvision of the layers that its encoder numbers."""
 NETWORKS = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
 """By the number of blocks of `layer3`."""
-PARAMETERS = {
-    "attention.encoder_att.weight": "attention.score.context.weight",
-    "attention.decoder_att.weight": "attention.score.query.weight",
-    "f_beta.weight": "attention.gate.weight",
-    "f_beta.bias": "attention.gate.bias",
-    "init_h.weight": "initial.maps.0.0.weight",
-    "init_h.bias": "initial.maps.0.0.bias",
-    "init_c.weight": "initial.maps.1.0.weight",
-    "init_c.bias": "initial.maps.1.0.bias",
-}
+PARAMETERS = table("""
+attention.encoder_att.weight attention.score.context.weight
+attention.decoder_att.weight attention.score.query.weight
+f_beta.weight                attention.gate.weight
+f_beta.bias                  attention.gate.bias
+init_h.weight                initial.maps.0.0.weight
+init_h.bias                  initial.maps.0.0.bias
+init_c.weight                initial.maps.1.0.weight
+init_c.bias                  initial.maps.1.0.bias
+""")
 """Parameters of the decoder that have another name only."""
 
 
