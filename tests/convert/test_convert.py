@@ -179,7 +179,7 @@ def test_it_is_evaluated_and_exported(folder, coco):
     (line,) = (coco / "runs/evaluate/captions.jsonl").read_text().splitlines()
     assert json.loads(line)["caption"] == "stands a"
     ((_, row),) = untrained_rows(coco / "runs")  # beside own runs in a report
-    assert row.system == f"soft attention of {REPOSITORY}"
+    assert row.system == f"tutorial of {REPOSITORY}"
     called(export, f"checkpoint={folder}/checkpoints/best.ckpt", "output=shared")
     (prediction,) = captioning.load("shared").caption(FILES / "images" / "1.png")
     assert prediction.caption == "stands a"

@@ -60,6 +60,17 @@ decoder.layers.           decoder.
 .pwff.layer_norm.         .feed_forward.norm.
 """)
 """Parts of its names, and what they are here."""
+SETTINGS = """
+model=meshed_memory model.text_positions=learned model.biases=true model.encoder.biases=true
+model.d_model={w[embed.weight].shape[1]} model.heads={heads:d}
+model.d_ff={w[decoder.0.feed_forward.layers.0.weight].shape[0]}
+model.decoder_layers={decoder_layers} model.max_tokens={w[positions.table].shape[0]}
+model.encoder.layers={layers} model.encoder.memory={slots}
+backbone=features backbone.path=coco_detections.hdf5 backbone.regions=50
+backbone.dim={w[encoder.project.weight].shape[1]} backbone.sample=first backbone.padding=zeros
+decoding.width=5 decoding.max_length=20 decoding.length_penalty=0
+"""
+"""With sizes of the weights `w`."""
 KEPT = r"\.running_"
 """Buffers that it fills while it decodes."""
 
@@ -79,31 +90,15 @@ def convert(weights: Path, vocabulary: Path, heads: int = 8) -> Converted:
                 (slots,) = state[name]
                 state[name] = slots.unflatten(1, (heads, -1)).transpose(0, 1)
                 layers += name.endswith("key")
-        table = state["positions.table"] = state["positions.table"][1:]
-        width = table.shape[1]
-        state["embed.weight"] = rows.embedding(state["embed.weight"]) / math.sqrt(width)
+        state["positions.table"] = state["positions.table"][1:]
+        embedding = state["embed.weight"]
+        state["embed.weight"] = rows.embedding(embedding) / math.sqrt(embedding.shape[1])
         state["output.weight"], state["output.bias"] = rows.output(state["output.weight"])
-        settings = [
-            "model=meshed_memory",
-            f"model.d_model={width}",
-            f"model.heads={heads}",
-            f"model.d_ff={len(state['decoder.0.feed_forward.layers.0.bias'])}",
-            f"model.decoder_layers={sum('.gates.0.bias' in name for name in state)}",
-            f"model.max_tokens={len(table)}",
-            "model.text_positions=learned",
-            "model.biases=true",
-            "model.encoder.biases=true",
-            f"model.encoder.layers={layers}",
-            f"model.encoder.memory={len(slots)}",
-            "backbone=features",
-            "backbone.path=coco_detections.hdf5",
-            f"backbone.dim={state['encoder.project.weight'].shape[1]}",
-            "backbone.regions=50",
-            "backbone.sample=first",
-            "backbone.padding=zeros",
-            "decoding=beam",
-            "decoding.width=5",
-            "decoding.max_length=20",
-            "decoding.length_penalty=0",
-        ]
-    return Converted(settings, words, {f"model.{name}": state[name] for name in state})
+        settings = SETTINGS.format(
+            w=state,
+            heads=heads,
+            layers=layers,
+            decoder_layers=sum(".gates.0.bias" in name for name in state),
+            slots=len(slots),
+        )
+    return Converted(settings.split(), words, {f"model.{name}": state[name] for name in state})

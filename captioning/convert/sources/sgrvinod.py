@@ -39,6 +39,15 @@ init_c.weight                initial.maps.1.0.weight
 init_c.bias                  initial.maps.1.0.bias
 """)
 """Parameters of the decoder that have another name only."""
+SETTINGS = """
+model=sat_soft model/initial=layer model/head=linear model.title=tutorial
+model.d_embed={w[embedding.weight].shape[1]}
+model.d_hidden={w[init_h.weight].shape[0]}
+model.score.d_attention={w[attention.full_att.weight].shape[1]}
+model.score.activation=relu model.attention.gate=features model.initial.last=linear
+data.max_words=50 decoding.width=5 decoding.length_penalty=0
+"""
+"""With sizes of the weights `w`."""
 
 
 def convert(weights: Path, vocabulary: Path) -> Converted:
@@ -54,23 +63,7 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
         theirs = tensors_of(_state(saved["decoder"]), "decoder")
         state = {f"model.{ours}": theirs[name] for name, ours in PARAMETERS.items()}
         state |= {f"model.{name}": tensor for name, tensor in _decoder(theirs, rows).items()}
-    attention, embedding = theirs["attention.full_att.weight"], theirs["embedding.weight"]
-    settings += [
-        "model=sat_soft",
-        "model/initial=layer",
-        "model/head=linear",
-        "model.title='soft attention'",
-        f"model.d_embed={embedding.shape[1]}",
-        f"model.d_hidden={theirs['init_h.weight'].shape[0]}",
-        f"model.score.d_attention={attention.shape[1]}",
-        "model.score.activation=relu",
-        "model.attention.gate=features",
-        "model.initial.last=linear",
-        "data.max_words=50",
-        "decoding.width=5",
-        "decoding.length_penalty=0",
-    ]
-    return Converted(settings, words, state | backbone)
+    return Converted([*settings, *SETTINGS.format(w=theirs).split()], words, state | backbone)
 
 
 def _decoder(theirs: dict[str, Tensor], rows: Rows) -> dict[str, Tensor]:
