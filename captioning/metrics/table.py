@@ -19,7 +19,6 @@ from captioning.metrics.diversity import Diversity
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
-from captioning.metrics.scenes import DrawnScenes
 from captioning.metrics.spice import Spice
 from captioning.metrics.statistics import IN_GROUP
 
@@ -31,7 +30,6 @@ _CLASSES = (
     Spice,
     ErrorRate,
     BertScore,
-    DrawnScenes,
     Diversity,
 )
 METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSES}
@@ -49,10 +47,11 @@ def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *PacScore.scores)
-    # of every system
+    # of every system, and of recorded captions of drawn scenes
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = DIGITS.get(row["unit"], 2)
-        yield ScoreType(row["name"], row["group"], row["unit"], digits=digits)
+        best = row["best"] or None
+        yield ScoreType(row["name"], row["group"], row["unit"], digits, best)
 
 
 SCORES: Mapping[str, ScoreType] = {

@@ -1,6 +1,6 @@
 """Hallucination rates of recorded runs on drawn scenes, with and without attention.
 
-    python experiments/zoo_shapes/hallucination.py experiments/zoo_shapes
+    python -m experiments.zoo_shapes.hallucination experiments/zoo_shapes
 
 Reads the captions and references of every run below the folder, and writes `hallucination.csv`
 there: rates, and counts of relations between two objects that are right, reversed or on the other
@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.data.shapes.parsing import OPPOSITE, parse
 from captioning.files import markdown_table
 from captioning.metrics.contrasts import compare, measure
-from captioning.metrics.scenes import NAMES, DrawnScenes, scene_of
 from captioning.metrics.statistics import Statistics
 from captioning.runs.evaluation.captions import read_records
+from experiments.scenes.metric import NAMES, DrawnScenes, scene_of
+from experiments.scenes.parsing import OPPOSITE, parse
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention
 PAIRS = ("hui_soft - lstm_every", "sat_soft - lstm_every", "gru_attention - meshed_memory")

@@ -10,8 +10,8 @@ from PIL import Image, ImageColor
 from refusals import refuses
 
 from captioning.data.shapes import ShapesReader, dataset
-from captioning.data.shapes.parsing import parse
 from captioning.data.shapes.scene import HELD_OUT, HELD_OUT_SHARE
+from experiments.scenes.parsing import parse
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black")
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross")

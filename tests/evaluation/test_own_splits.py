@@ -49,8 +49,6 @@ def test_a_checkpoint_on_its_own_test_split(at_home, command):
     scores, provenance, lines = read("tested")
     run_scores, run_provenance, run_lines = read(run.name)
     assert lines == run_lines
-    assert {"false captions", "objects left out"} <= scores.keys()
-    assert all(line["hallucinated"] is not None for line in lines)
     expected = {name: run_scores[name] for name in scores}
     assert scores == pytest.approx(expected, rel=1e-5)  # the run logs float32
     assert provenance["data_digest"] == run_provenance["data_digest"]

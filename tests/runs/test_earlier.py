@@ -16,6 +16,7 @@ from processes import run
 from support import composed, contents
 from test_resume import same
 
+from captioning import evaluate
 from captioning.config.schemas.run import RunDataSettings, RunSettings
 from captioning.runs.folders import record
 from captioning.runs.folders.record import changed_settings
@@ -53,11 +54,23 @@ def test_they_are_found_and_end_as_if_they_had_not_been_killed(tmp_path):
 
 
 def stored(path):
-    """The settings in a configuration or a checkpoint, by key."""
+    """The settings in a configuration or a checkpoint, by key, without the metric that drawn scenes
+    asked for.
+    """
     if path.suffix == ".ckpt":
-        return dict(each_setting(torch.load(path)["captioning"]["config"]))
-    settings = dict(each_setting(read_settings(path)))
-    return {key: value for key, value in settings.items() if key != "overrides"}
+        settings = torch.load(path)["captioning"]["config"]
+    else:
+        settings = read_settings(path)
+        del settings["overrides"]
+    del settings["data"]["metrics"]
+    return dict(each_setting(settings))
+
+
+def test_a_checkpoint_that_asks_for_a_metric_of_that_version_is_evaluated(elsewhere, printed):
+    checkpoint = KILLED / "checkpoints" / "last.ckpt"
+    printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[BLEU]", "name=again")
+    provenance = read_json(elsewhere / "runs" / "again" / "scores.json")["provenance"]
+    assert provenance["signatures"].keys() == {"BLEU"}
 
 
 class NewerData(RunDataSettings):

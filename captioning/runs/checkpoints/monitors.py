@@ -12,7 +12,7 @@ from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
 from captioning.metrics.diversity import CIDERS, SEVERAL, Diversity
-from captioning.metrics.metric import ATTENTION, BLEU_ALONE, HALLUCINATION, MAIN, WORDING
+from captioning.metrics.metric import ATTENTION, BLEU_ALONE, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import SCORES, scores_of
 
@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 def check_monitors(settings: RunSettings) -> None:
     """Refuse monitors that are not computed, or that their callback would misread."""
     metrics = settings.metrics.val
-    scores = [f"val/{name}" for name in scores_of(metrics, settings.data.caption_language.code)]
+    computed = [*metrics, *settings.data.metrics] if metrics else []
+    scores = [f"val/{name}" for name in scores_of(computed, settings.data.caption_language.code)]
     columns = [*scores, LOSS]
-    if metrics:
-        columns += [f"val/{name}" for name in _statistics([*metrics, *settings.data.metrics])]
+    if computed:
+        columns += [f"val/{name}" for name in _statistics(computed)]
     diversity = [f"val/{score.name}" for score in Diversity.scores]
     for name, monitor in settings.callbacks.monitors.items():
         setting = f"callbacks.{name}.monitor={monitor}"
@@ -117,6 +118,5 @@ def _statistics(metrics: Sequence[str]) -> Iterator[str]:
     for name, score in SCORES.items():
         if score.group in (WORDING, ATTENTION) and not name.startswith("pointing"):
             yield name  # pointing is of the test alone
-        metric = "BLEU" if score.group == BLEU_ALONE else score.metric
-        if score.group in (BLEU_ALONE, HALLUCINATION) and metric in metrics:
+        if score.group == BLEU_ALONE and score.metric in metrics:
             yield name

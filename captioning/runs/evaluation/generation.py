@@ -60,8 +60,9 @@ class Generation:
         examples = with_groups(examples, column, self.language)
         self.groups = [example.group for example in examples]
         self.root = given_path(data_set.root or "")
-        # Metrics that the data set asks for.
-        self.metrics = () if config.images is not None else data.get("metrics", ())
+        # Metrics that the data set asks for; earlier drawn scenes, for one that is no longer here.
+        asked = () if config.images is not None else data.get("metrics", ())
+        self.metrics = [name for name in asked if name != "hallucination"]
         self.provenance: dict[str, Any] = {
             **data_set.provenance,
             "decoding": captioner.config["decoding"],

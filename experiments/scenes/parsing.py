@@ -1,8 +1,8 @@
-"""Parser of captions of scenes, the inverse of `phrasing`: named things and their places.
+"""Parser of captions of scenes: named things and their places.
 
-Words become marks, and the marks of a caption are searched for the clauses of `_CLAUSES`, so that a
-caption that breaks off or stumbles is read as far as it goes. Articles, "there", "one" and "from"
-are skipped.
+It is the inverse of `captioning.data.shapes.phrasing`. Words become marks, and the marks of a
+caption are searched for the clauses of `_CLAUSES`, so that a caption that breaks off or stumbles is
+read as far as it goes. Articles, "there", "one" and "from" are skipped.
 
     N    a thing            "small red circle", also without its colour or its shape
     R    a relation         "left of", "below"

@@ -1,17 +1,28 @@
-"""Hallucination on drawn scenes: against the geometry of the scenes, and by hand."""
+"""Hallucination on drawn scenes: against the geometry of the scenes, by hand, and as recorded."""
 
 from itertools import permutations
+from pathlib import Path
 from random import Random
 
 import pytest
+from evaluation.evaluating import read
+from json_files import read_json
+from metrics.scored import compared
 from refusals import refuses
-from scored import compared
+from support import QUIET, SHAPES, rows_of
 
-from captioning.data.shapes.parsing import parse
+from captioning import evaluate as evaluation
+from captioning import run
 from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
 from captioning.data.shapes.scene import random_scene, relation
 from captioning.metrics import Scorer
-from captioning.metrics.scenes import NAMES, DrawnScenes, evaluate, scene_of
+from captioning.runs.evaluation.captions import read_records
+from experiments.scenes import metric
+from experiments.scenes.metric import NAMES, OF_IMAGES, DrawnScenes, evaluate, scene_of
+from experiments.scenes.parsing import parse
+
+pytestmark = QUIET
+METRIC = "experiments.scenes.metric.DrawnScenes"
 
 WORDS = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
 COLUMNS, ROWS = {"left": 1, "right": -1}, {"above": 1, "below": -1}
@@ -169,7 +180,7 @@ def test_other_references_are_refused(references):
 def test_scores_of_a_corpus_and_of_its_samples():
     row = "pink square then red star from top to bottom"
     captions = ["a red circle above a blue cross", row, "a red circle"]
-    scorer = Scorer([PAIR, ROW, ONE], ["hallucination"])
+    scorer = Scorer([PAIR, ROW, ONE], [METRIC])
     scores = scorer.score(dict(enumerate(captions)))
     shares = {
         "false captions": 1 / 3,
@@ -192,3 +203,63 @@ def test_scores_of_a_corpus_and_of_its_samples():
     assert (absent.ours, absent.theirs, absent.difference) == pytest.approx((20, 0, 20))
     assert absent.low < 20 < absent.high
     assert found["wrong relations"].low is None  # one image alone has any
+
+
+EXPERIMENTS = Path(metric.__file__).parents[1]
+RECORDED = [
+    file.parent
+    for file in sorted(EXPERIMENTS.glob("*/*/scores.json"))
+    if "false captions" in read_json(file)["scores"]
+]
+
+
+@pytest.mark.parametrize("room", sorted({folder.parent.name for folder in RECORDED}))
+def test_records_have_the_scores_of_their_captions(room):
+    """Of the whole split as the run logged them, in float32, and those of each caption."""
+    for folder in RECORDED:
+        if folder.parent.name != room:
+            continue
+        records = read_records(folder)
+        scorer = Scorer([record.references for record in records], [METRIC])
+        found = scorer.score({n: record.caption for n, record in enumerate(records)})
+        stored = read_json(folder / "scores.json")
+        known = {name: stored["scores"][name] for name in found.corpus}
+        assert found.corpus == pytest.approx(known, rel=1e-5), folder
+        assert scorer.signatures.items() <= stored["provenance"]["signatures"].items()
+        for record, scores, absent in zip(
+            records, found.per_image, found.hallucinated, strict=True
+        ):
+            assert record.scores.keys() == {*OF_IMAGES}
+            told = {name: float("nan") if x is None else x for name, x in record.scores.items()}
+            assert told == pytest.approx(scores, nan_ok=True), (folder, record.image_id)
+            assert record.hallucinated == absent
+
+
+@pytest.fixture
+def asked(elsewhere):
+    return [*SHAPES, f"data.metrics=[{METRIC}]", "trainer.max_epochs=1"]
+
+
+def test_of_a_run_and_of_an_evaluation_of_its_checkpoint(asked, elsewhere, printed):
+    """Also where the score chooses the checkpoint."""
+    by = ["callbacks.checkpoint.monitor=val/false captions", "callbacks.checkpoint.mode=min"]
+    printed(run.main, *asked, *by)
+    (folder,) = (elsewhere / "runs").iterdir()
+    assert any("val/false captions" in row for row in rows_of(folder))
+    scores, provenance, lines = read(folder)
+    printed(evaluation.main, f"checkpoint={folder}/checkpoints/best.ckpt", "metrics=[BLEU]")
+    again, _, lines_again = read("evaluate")
+    assert {"false captions", "objects left out"} <= scores.keys()
+    assert {name: again[name] for name in NAMES if name in again} == pytest.approx(
+        {name: scores[name] for name in NAMES if name in scores}
+    )
+    assert provenance["monitor"] == "val/false captions"
+    assert provenance["signatures"]["hallucination"] == "hallucination|truth:drawn scenes"
+    absent = [line["hallucinated"] for line in lines]
+    assert [line["hallucinated"] for line in lines_again] == absent
+    assert None not in absent
+
+
+def test_the_most_false_captions_are_not_the_best(asked, refused):
+    by = ["callbacks.checkpoint.monitor=val/false captions", "callbacks.checkpoint.mode=max"]
+    assert "callbacks.checkpoint.mode=max" in refused(run.main, *asked, *by, out=None)

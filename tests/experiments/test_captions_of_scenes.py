@@ -4,7 +4,7 @@ stumble.
 
 import pytest
 
-from captioning.data.shapes.parsing import parse
+from experiments.scenes.parsing import parse
 
 A, B, C, D = "small red circle", "blue star", "green cross", "large pink square"
 FORMS = {

@@ -1,4 +1,4 @@
-"""Hallucination in captions of drawn scenes.
+"""Hallucination in captions of drawn scenes, as a metric of one's own.
 
 It is exact, because each reference of a scene names all that is in it.
 
@@ -27,17 +27,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 
-from captioning.data.shapes.parsing import OPPOSITE, CaptionContent, parse
 from captioning.errors import CaptioningError, quoted
-from captioning.metrics.metric import (
-    HALLUCINATION,
-    Images,
-    Metric,
-    ScoreType,
-    Texts,
-    first_pairs,
-)
+from captioning.metrics import score_called
+from captioning.metrics.metric import Images, Metric, Texts, first_pairs
 from captioning.metrics.statistics import MetricResult
+from experiments.scenes.parsing import OPPOSITE, CaptionContent, parse
 
 OF_IMAGES = ("false captions", "absent objects", "objects left out")
 NAMES = (
@@ -122,10 +116,7 @@ class DrawnScenes(Metric):
     """Hallucination in captions of drawn scenes."""
 
     name = "hallucination"
-    scores = tuple(
-        ScoreType(name, HALLUCINATION, "%", best="min", per_image=name in OF_IMAGES)
-        for name in NAMES
-    )
+    scores = tuple(map(score_called, NAMES))
     tokenized = False
     fields: Mapping[str, object] = {"truth": "drawn scenes"}
 
