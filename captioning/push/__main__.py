@@ -125,6 +125,7 @@ def write_folder(
         if tested is not None and not record.provenance.part:
             score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     vocabulary = load_vocabulary(saved.words)
+    licence = licence or config.get("source", {}).get("licence")  # of `captioning convert`
     text = card(config, f"{len(vocabulary.words):,} {vocabulary.unit}", record, called, licence)
     with atomic_folder(folder) as draft:
         if own:
@@ -168,7 +169,6 @@ def card(
 
     data = config.get("choices", {}).get("data") or "its data set"
     title, images = _title_and_images(config)
-    origin = config.get("source", {})  # of `captioning convert`
     scores, results = {}, []
     if record is not None:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
@@ -187,7 +187,7 @@ def card(
                 results.append(result)
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
-        license=licence or origin.get("licence"),
+        license=licence,
         library_name="captioning",
         pipeline_tag=TASK,
         tags=["image-captioning"],
@@ -210,7 +210,7 @@ def card(
         plain=_plain,
         version=__version__,
         data=_plain(data),
-        origin=origin,
+        origin=config.get("source", {}),
         images=images,
         photographs=JOIN.join(["PHOTOGRAPH"] * images),
         call=call,
