@@ -30,6 +30,7 @@ NAMING = {
     "describe": ["data=csv", "data.root=data"],
     "serve": [f"report={HOSTILE}"],
     "export": [f"checkpoint={HOSTILE}"],
+    "convert": ["source=sgrvinod", f"weights={HOSTILE}", "vocabulary=a.jsonl", "output=there"],
     "push": [f"checkpoint={HOSTILE}", "to=there"],
     "download": [f"data={HOSTILE}"],
     "doctor": [f"cache={HOSTILE}"],
