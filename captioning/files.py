@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # most commands have checked their settings before they need 
 LARGEST = 2**31
 """Bytes of a file that is read whole, a fifth for COCO's annotations, and to unpack a set in."""
 LARGEST_ARRAY = 10**9
-"""Bytes of an array without compression; a file of any size may hold many, read one by one."""
+"""Bytes of an array without compression; a file of any size may hold many, read four at a time."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 MOST_LINES = LONGEST_LINE = 2**20

@@ -25,6 +25,8 @@ from captioning.data.readers.ids import coco_numbers, match_names
 from captioning.errors import CaptioningError, listed, quoted
 
 BATCH = 32
+THREADS = 4
+"""That read features, an image each."""
 Features = tuple[FeatureFiles, list[str]]
 """Files, and the name in them of each example."""
 
@@ -108,7 +110,7 @@ class Precomputed(FeatureOnlyBackbone):
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """The features of `examples`, copied into a cache."""
-        with self._opened(examples) as opened, ThreadPoolExecutor() as pool:
+        with self._opened(examples) as opened, ThreadPoolExecutor(THREADS) as pool:
 
             def fill(row: Tensor, number: int) -> None:
                 for (files, own), room in zip(opened, row.split(self.grid[1]), strict=True):

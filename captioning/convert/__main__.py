@@ -78,6 +78,8 @@ def main(config: ConvertSettings) -> None:
     if not features:
         print(f"next: captioning predict PHOTOGRAPH {checkpoint}")
     precomputed = " features=PATH" if features else ""
+    if any(setting.startswith("backbone.whole=") for setting in converted.settings):
+        precomputed += " whole_features=PATH"
     print(f"next: captioning evaluate {checkpoint} data.root=FOLDER{precomputed}")
 
 

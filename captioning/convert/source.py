@@ -45,6 +45,11 @@ class Rows:
 
         `special` are its ids of PAD, BOS, EOS and UNK, which words have none of.
         """
+        if not all(type(number) is int for number in ids.values()):
+            raise ValueError("ids are no numbers")
+        if len({*ids.values()}) < len(ids):
+            raise ValueError("words have the same id")
+        "".join(ids).encode()  # or a word is no text, which no file could have
         words = sorted((word for word in ids if ids[word] not in special), key=lambda w: ids[w])
         if taken := sorted({*words} & {*NAMES}):
             raise CaptioningError(f"the vocabulary has the words {quoted(taken)}, which are ours")

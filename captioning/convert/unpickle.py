@@ -1,22 +1,23 @@
-"""Read pickles of other projects without running anything.
+"""Read pickles and tensors of other projects without running anything of theirs.
 
-A pickle names functions and classes and calls them. Here a closed list of names is known. Those
-that make tensors and plain containers are called; every other one stands for `Inert`, which keeps
-what it is given and calls nothing. A name outside the list ends the reading.
+A pickle names functions and classes and calls them. Here a closed list of names is known, and each
+stands for a class of this module, none of which can be changed from a pickle: `Inert` keeps what it
+is given and does nothing, `Stored` tells where in the file a tensor lies. Any other name ends the
+reading. PyTorch's own reader is not used, as it runs programs that a file may have beside tensors.
 """
 
+import math
 import pickle
 import pickletools
-import warnings
+import struct
 import zipfile
-from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch._utils import _rebuild_parameter, _rebuild_tensor_v2
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_ARRAY, check_size, open_bounded
@@ -31,48 +32,127 @@ times as many, where it computes the hash of such a value.
 """
 LARGEST_WEIGHTS = 16 * LARGEST_ARRAY
 """Bytes of a file of tensors."""
+MOST_AXES = 8
+"""Of a tensor."""
 _OLD_FORMAT = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 """Begins files that PyTorch before 1.6 has written."""
 
 
-class Inert:
-    """What is left of an object of a class or of a call: its attributes in `__dict__`."""
+class Sealed(type):
+    """A class whose attributes no pickle can set."""
 
-    dump_patches = False  # which PyTorch asks of classes in the old format
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"it sets {name} of a class")
+
+
+class Inert(metaclass=Sealed):
+    """What is left of an object of a class or of a call: its attributes in `__dict__`."""
 
     def __init__(self, *arguments: Any):
         pass
 
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
 
-class InertMapping(dict[Any, Any]):
-    """What is left of a mapping with a function for missing keys: its items."""
+
+class InertMapping(dict[Any, Any], metaclass=Sealed):
+    """What is left of a mapping of any kind: its items."""
 
     def __init__(self, *arguments: Any):
         super().__init__()
 
 
-KNOWN: dict[str, Any] = {
-    "builtins.dict": dict,
-    "builtins.list": list,
-    "builtins.set": set,
-    "collections.Counter": InertMapping,
-    "collections.OrderedDict": OrderedDict,
-    "collections.defaultdict": InertMapping,
-    "torch._utils._rebuild_parameter": _rebuild_parameter,
-    "torch._utils._rebuild_tensor_v2": _rebuild_tensor_v2,
+class First(metaclass=Sealed):
+    """A parameter, which is its tensor here."""
+
+    def __new__(cls, tensor: Any, *arguments: Any) -> Any:
+        return tensor
+
+
+class Storage(NamedTuple):
+    """Numbers in a file, at `starts[key]` once all of it is read."""
+
+    path: Path
+    starts: dict[str, int]
+    dtype: np.dtype[Any]
+    key: str
+    length: int
+
+
+class Stored(metaclass=Sealed):
+    """A tensor that is not read yet."""
+
+    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any, *arguments: Any):
+        self.given = storage, offset, size, stride
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def read(self) -> Tensor:
+        """The tensor in single precision, or of integers.
+
+        Raises:
+            ValueError: it is larger than what is stored of it, or not as PyTorch writes tensors.
+        """
+        storage, offset, size, stride = self.given
+        numbers = [offset, *size, *stride]
+        if not isinstance(storage, Storage) or not all(type(x) is int and x >= 0 for x in numbers):
+            raise ValueError("it is no tensor")
+        count = math.prod(size)
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        beyond = count and last >= storage.length
+        if len(size) > MOST_AXES or count > storage.length or beyond:
+            raise ValueError("it is larger than what is stored of it")
+        if not count:
+            return torch.zeros(size)
+        width, start = storage.dtype.itemsize, storage.starts[storage.key]
+        row = np.memmap(storage.path, storage.dtype, "r", start + offset * width, last - offset + 1)
+        strides = [step * width for step in stride]
+        tensor = torch.from_numpy(np.array(np.lib.stride_tricks.as_strided(row, size, strides)))
+        if not tensor.isfinite().all():
+            raise ValueError("it has NaN or infinite numbers")
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+
+_NUMBERS = {
+    "Float": "<f4",
+    "Double": "<f8",
+    "Half": "<f2",
+    "Long": "<i8",
+    "Int": "<i4",
+    "Short": "<i2",
+    "Char": "i1",
+    "Byte": "u1",
+    "Bool": "?",
 }
-"""The names that may stand in a pickle, and what each stands for: those below for `Inert`."""
+KNOWN: dict[str, Any] = {f"torch.{name}Storage": np.dtype(_NUMBERS[name]) for name in _NUMBERS}
+KNOWN |= {
+    "collections.Counter": InertMapping,
+    "collections.defaultdict": InertMapping,
+    "torch._utils._rebuild_parameter": First,
+    "torch._utils._rebuild_tensor": Stored,
+    "torch._utils._rebuild_tensor_v2": Stored,
+    "torch.nn.parameter.Parameter": First,
+}
 KNOWN |= dict.fromkeys(
     """
+    _codecs.encode
     argparse.Namespace
+    builtins.dict
+    builtins.list
+    builtins.set
     data.vocab.Vocab
     data.vocab._default_unk_index
     models.Attention
     models.DecoderWithAttention
     models.Encoder
+    numpy.core.multiarray._reconstruct
     numpy.core.multiarray.scalar
+    numpy._core.multiarray._reconstruct
     numpy._core.multiarray.scalar
     numpy.dtype
+    numpy.ndarray
     torch.nn.backends.thnn._get_thnn_function_backend
     torch.nn.modules.activation.ReLU
     torch.nn.modules.activation.Sigmoid
@@ -91,94 +171,144 @@ KNOWN |= dict.fromkeys(
     """.split(),  # noqa: SIM905 - easier to read
     Inert,
 )
+"""The names that may stand in a pickle, and what each stands for."""
 
 
 class _Reader(pickle.Unpickler):
+    """The next pickle of a file, text of Python 2 as Latin-1."""
+
+    def __init__(self, file: Any, path: Path, starts: dict[str, int]):
+        super().__init__(file, encoding="latin1")
+        self.path, self.starts, self.copied = path, starts, 0
+        self.storages: dict[str, Storage] = {}
+
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}".replace("__builtin__", "builtins")  # their name in Python 2
+        if full == "collections.OrderedDict":
+            return self.ordered
         if full not in KNOWN:
             raise pickle.UnpicklingError(f"it names {full}, which is not read")
         return KNOWN[full]
 
+    def ordered(self, items: Any = ()) -> InertMapping:
+        """A mapping that Python 2 has written with its items; they are counted."""
+        self.copied += len(items)
+        if self.copied > MOST_STEPS:
+            raise ValueError("it repeats too much")
+        mapping = InertMapping()
+        mapping.update(items)
+        return mapping
 
-def _load(file: BinaryIO, **options: Any) -> Any:
-    return _Reader(file, **options).load()
-
-
-_MODULE = SimpleNamespace(Unpickler=_Reader, load=_load, __name__="pickle")
-"""In place of the module `pickle` for PyTorch."""
+    def persistent_load(self, pid: Any) -> Any:
+        """A storage; of the old format also a class with its source."""
+        if pid[0] == "module":
+            return pid[1]
+        kind, dtype, key, _, count, *view = pid
+        if kind != "storage" or not isinstance(dtype, np.dtype) or type(count) is not int:
+            raise ValueError("it has what is no storage")
+        if any(view):
+            raise ValueError("it has a view of a storage")
+        return self.storages.setdefault(
+            key, Storage(self.path, self.starts, dtype, str(key), count)
+        )
 
 
 def read_pickle(path: Path) -> Any:
     """The content of a file of `torch.save`, in both of its formats, or of a plain pickle.
 
-    Text of Python 2 is read as Latin-1.
-
     Raises:
         CaptioningError: the file cannot be read, names anything outside `KNOWN`, or is too large.
     """
     try:
-        with open_bounded(path, LARGEST_WEIGHTS) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of classes whose source has changed
+        with open_bounded(path, LARGEST_WEIGHTS) as file:
             start = file.read(len(_OLD_FORMAT))
             file.seek(0)
-            if start.startswith(b"PK"):
-                _check_archive(file)
-            else:
-                _check_steps(file, pickles=4 if start == _OLD_FORMAT else 1)
-                if start != _OLD_FORMAT:
-                    return _load(file, encoding="latin1")
-            return torch.load(
-                file, "cpu", pickle_module=_MODULE, weights_only=False, encoding="latin1"
-            )
-    except MemoryError:
-        raise
+            if zipfile.is_zipfile(file):
+                return _read_archive(file, path)
+            file.seek(0)
+            return _read_old(file, path) if start == _OLD_FORMAT else _next(file, path, {}).load()
     except Exception as error:  # readers raise nearly anything for damaged files
         raise CaptioningError(f"cannot read {quoted(path)}: {quoted(error)}") from error
 
 
-def _check_archive(file: BinaryIO) -> None:
-    """Refuse an archive that is compressed, and too large a pickle in it."""
+def _read_archive(file: BinaryIO, path: Path) -> Any:
     with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
+        members = archive.infolist()
+        (content,) = [each for each in members if each.filename.endswith("data.pkl")]
+        root, starts = content.filename.removesuffix("data.pkl"), dict[str, int]()
+        for member in members:
             if member.compress_type != zipfile.ZIP_STORED:
                 raise ValueError("it is compressed")
-            if member.filename.endswith(".pkl"):
-                with archive.open(member) as content:
-                    _check_steps(content, pickles=1)
-    file.seek(0)
+            if member.filename.startswith(f"{root}data/"):
+                starts[member.filename.removeprefix(f"{root}data/")] = member.header_offset
+        check_size(content.file_size, MOST_BYTES)
+        with archive.open(content) as stream:
+            reader = _next(stream, path, starts)
+            found = reader.load()
+    for storage in reader.storages.values():
+        header = starts[storage.key]
+        file.seek(header + 26)  # where the lengths of its name and of a padding stand
+        starts[storage.key] = header + 30 + sum(struct.unpack("<HH", file.read(4)))
+    _check_within(reader.storages.values(), path)
+    return found
 
 
-def _check_steps(file: Any, pickles: int) -> None:
-    """Count bytes, steps and tuples of pickles that follow each other, and go back."""
-    for _ in range(pickles):
-        begin, tuples = file.tell(), 0
-        for steps, (step, _, _) in enumerate(pickletools.genops(file)):
-            tuples += step.name.startswith("TUPLE")
-            check_size(file.tell() - begin, MOST_BYTES)
-            if steps > MOST_STEPS or tuples > MOST_TUPLES:
-                raise ValueError(f"it has more than {MOST_STEPS:,} steps or {MOST_TUPLES:,} tuples")
-    file.seek(0)
+def _read_old(file: BinaryIO, path: Path) -> Any:
+    """Number, version and machine, then the content, the keys of storages, and these."""
+    for _ in range(3):
+        _next(file, path, {}).load()
+    starts = dict[str, int]()
+    reader = _next(file, path, starts)
+    found = reader.load()
+    for key in _next(file, path, {}).load():
+        storage = reader.storages[key]
+        file.seek(8, 1)  # the number of elements, which the content has told
+        starts[storage.key] = file.tell()
+        file.seek(storage.length * storage.dtype.itemsize, 1)
+    _check_within(reader.storages.values(), path)
+    return found
+
+
+def _check_within(storages: Iterable[Storage], path: Path) -> None:
+    size = path.stat().st_size
+    for storage in storages:
+        end = storage.starts[storage.key] + storage.length * storage.dtype.itemsize
+        if storage.length < 0 or end > size:
+            raise ValueError("it is cut off")
+
+
+def _next(file: Any, path: Path, starts: dict[str, int]) -> _Reader:
+    """A reader of the pickle that begins here, whose bytes, steps and tuples are counted first."""
+    begin, tuples = file.tell(), 0
+    for steps, (step, argument, _) in enumerate(pickletools.genops(file)):
+        tuples += step.name.startswith("TUPLE")
+        check_size(file.tell() - begin, MOST_BYTES)
+        if "PUT" in step.name or step.name == "FRAME":  # which reserve as many places, or bytes
+            check_size(int(argument or 0), MOST_BYTES if step.name == "FRAME" else MOST_STEPS)
+        if steps > MOST_STEPS or tuples > MOST_TUPLES:
+            raise ValueError(f"it has more than {MOST_STEPS:,} steps or {MOST_TUPLES:,} tuples")
+    file.seek(begin)
+    return _Reader(file, path, starts)
 
 
 def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
     """The tensors of a state dictionary in single precision, by name.
 
     Raises:
-        CaptioningError: it is none, or a tensor is larger than what is stored of it, or not finite.
+        CaptioningError: it is none, or a tensor is not as it is stored.
     """
     if not isinstance(found, dict) or not found:
         raise CaptioningError(
             f"{what} is no state dictionary: it is {quoted(type(found).__name__)}"
         )
-    state = dict[str, Tensor]()
-    for name, tensor in found.items():
-        stored = isinstance(tensor, Tensor) and tensor.layout == torch.strided
-        if not stored or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise CaptioningError(f"{what} has {quoted(name)}, which is no tensor as it is stored")
-        if not tensor.isfinite().all():
-            raise CaptioningError(f"{what} has NaN or infinite numbers in {quoted(name)}")
-        state[str(name)] = (
-            tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
-        )
+    state, sizes, read = dict[str, Tensor](), dict[str, int](), 0
+    for name, stored in found.items():
+        try:
+            state[str(name)] = tensor = stored.read()
+            storage, read = stored.given[0], read + tensor.numel()
+            sizes[storage.key] = storage.length
+            if read > 2 * sum(sizes.values()):  # an embedding may be the output layer, too
+                raise ValueError("it repeats others")
+        except Exception as error:
+            raise CaptioningError(f"{what}: {quoted(name)}: {quoted(error)}") from error
     return state

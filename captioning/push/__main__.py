@@ -125,7 +125,6 @@ def write_folder(
         if tested is not None and not record.provenance.part:
             score = f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     vocabulary = load_vocabulary(saved.words)
-    licence = licence or config.get("source", {}).get("licence")  # of `captioning convert`
     text = card(config, f"{len(vocabulary.words):,} {vocabulary.unit}", record, called, licence)
     with atomic_folder(folder) as draft:
         if own:

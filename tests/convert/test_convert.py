@@ -215,7 +215,8 @@ def test_it_is_trained_on_and_resumed(folder, coco):
 def test_push_names_source_and_licence(folder, coco):
     called(push, f"checkpoint={folder}/checkpoints/best.ckpt", "to=card")
     card = (coco / "card/README.md").read_text()
-    assert "license: mit" in card
+    assert "licence of the code: mit" in card
+    assert "license:" not in card  # of weights that others have trained
     assert "sgrvinod" in card
     assert "ICML 2015" in card
-    assert "trained on" not in card
+    assert "trained on" not in card.partition("## Settings")[0]

@@ -34,6 +34,14 @@ def test_table_1_of_show_attend_and_tell():
     assert not published_rows({"coco"}, {"transformer"}) + published_rows({"shapes"}, {"sat_soft"})
 
 
+def test_the_page_on_published_checkpoints_has_the_same_scores():
+    page = (CONF / "convert.md").read_text()
+    names = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")
+    for row in published_rows({"coco"}, {"aoa", "meshed_memory", "language_model"}):
+        cells = " | ".join(str(row.scores.get(name, "")) for name in names).replace("|  |", "| |")
+        assert f"| {cells} |" in page, row
+
+
 def test_systems_have_titles():
     models = {path.stem: path.read_text() for path in (CONF / "model").glob("*.yaml")}
     titles = {name: yaml.safe_load(text).get("title", name) for name, text in models.items()}

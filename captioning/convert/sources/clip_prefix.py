@@ -61,7 +61,7 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
         settings = [
             "model=language_model",
             f"model.architecture={{model_type:gpt2,n_embd:{width},n_layer:{layers},"
-            f"n_head:{config['n_head']},n_positions:{places},tie_word_embeddings:{tied}}}",
+            f"n_head:{config['n_head']:d},n_positions:{places},tie_word_embeddings:{tied}}}",
             "model.begin=image",
             "model.max_tokens=67",
             *_mapping(state, width),

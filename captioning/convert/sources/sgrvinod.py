@@ -107,10 +107,14 @@ def _backbone(encoder: Any) -> tuple[dict[str, Tensor], list[str]]:
     return named, settings
 
 
-def _state(module: Any, prefix: str = "") -> dict[str, Any]:
-    """Parameters and buffers of a module and those below it."""
+def _state(module: Any, prefix: str = "", seen: set[int] | None = None) -> dict[str, Any]:
+    """Parameters and buffers of a module and those below it, each of which has one place."""
+    seen = set() if seen is None else seen
+    if id(module) in seen:
+        raise ValueError("a module stands in two places")
+    seen.add(id(module))
     own = {**module._parameters, **module._buffers}
     state = {f"{prefix}{name}": tensor for name, tensor in own.items() if tensor is not None}
     for name, child in module._modules.items():
-        state |= _state(child, f"{prefix}{name}.")
+        state |= _state(child, f"{prefix}{name}.", seen)
     return state

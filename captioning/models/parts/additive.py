@@ -56,11 +56,15 @@ def additive_scores(
     """
     if heads > 1:  # a column for each head, `[A, H]`
         weight = torch.block_diag(*weight.chunk(heads)).T
-    if relu or torch.compiler.is_exporting():  # a graph has no tiles
+    if relu:
+        with torch.autocast(query.device.type, enabled=False):
+            sums = at_least_single(keys.values)[:, None] + at_least_single(query)[:, :, None]
+            scores = (sums.relu() @ at_least_single(weight)).to(keys.values.dtype)
+    elif torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]
         if pairs is not None and matrix is not None:
             sums = sums + pairs @ matrix.T
-        scores = (sums.relu() if relu else sums.tanh()) @ weight
+        scores = sums.tanh() @ weight
     else:
         with torch.autocast(query.device.type, enabled=False):  # it would round what is summed
             scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
