@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import forked
-from support import MODEL, rows_of
+from support import FROZEN, MODEL, flickr8k, rows_of
 
 COMMAND = [
     "data.vocabulary.min_count=1",
@@ -102,6 +102,26 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path):
     same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "killed"))
     kept = {path.name for path in checkpoints.iterdir()}
     assert kept == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+
+
+def test_a_run_that_computes_features_in_steps_is_resumed_to_the_bit(tmp_path):
+    """With views that each epoch draws anew."""
+    flickr8k(tmp_path / "data")
+    settings = [*MODEL, *FROZEN, "data.cache_features=false", "data.views=2", "data.num_workers=0"]
+    scenes = ("data.reader.", "backbone.", "data.batch_size")  # of drawn scenes
+    base = [word for word in COMMAND if not word.startswith(scenes)]
+    command = [*base, *settings, "data.batch_size=2"]
+
+    def train(runs, **environment):
+        return forked("run", tmp_path, *command, f"runs={runs}", "resume=true", **environment)
+
+    assert train("whole").returncode == 0
+    assert train("killed", KILL="train:4").returncode == -signal.SIGKILL
+    ended = train("killed")
+    assert ended.returncode == 0, ended.stderr
+    assert "resuming from " in ended.stdout
+    same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "killed"))
+    assert not (tmp_path / "cache" / "features").exists()
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path):

@@ -42,7 +42,7 @@ class FeatureSource(Protocol):
     """A cache of features on disk (`captioning.features.build`); `name` is the split's."""
 
     def computed(self, backbone: "Backbone", paths: Sequence[Path], name: str) -> Inputs:
-        """The features of images by a frozen network, computed unless they are there."""
+        """The features of images by a frozen network, or the images for it to read in a step."""
         ...
 
     def copied(
@@ -128,9 +128,11 @@ class Backbone(nn.Module):
 
         Vectors in the padding are NaN.
         """
-        # On a CPU a backward pass in bfloat16 takes up to twice the time, hence single precision.
         gradients = torch.set_grad_enabled(self.trainable and torch.is_grad_enabled())
-        with gradients, torch.autocast("cpu", enabled=False):
+        # In single precision: a frozen network as for a cache; on a CPU also a trained one, as a
+        # backward pass in bfloat16 takes up to twice the time.
+        device = "cpu" if self.trainable else images.device.type
+        with gradients, torch.autocast(device, enabled=False):
             colours = self.transform.normalise(images[:, :3])
             # in the precision of the whole module
             features = self._maps(colours.to(self.scale.dtype)).flatten(2).mT
@@ -197,7 +199,7 @@ class Backbone(nn.Module):
         return self.transform.whole(paths[0], longest) / 255, self.transform.frame(paths[0])
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
-        """What a batch of `examples` brings: images if this is trained, else cached features."""
+        """What a batch of `examples` brings: images if this is trained, else what `store` has."""
         self.check_counts(example.paths for example in examples)
         paths = [example.path for example in examples]
         if self.trainable:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from captioning.backbones.base import Backbone, Batches
-from captioning.data.dataset import ImageFiles
+from captioning.data.dataset import ImageFiles, Inputs
 from captioning.data.image_files import fingerprints
 from captioning.data.loader import Loader
 from captioning.errors import CaptioningError
@@ -32,6 +32,8 @@ from captioning.features.cache import (
     Layout,
     Numbers,
     checksum,
+    scale_sample,
+    unit_scale,
 )
 from captioning.files import write_json
 from captioning.machine import cpu_count
@@ -42,13 +44,17 @@ from captioning.progress import progress_bar
 class FeatureStore:
     """The features below a `cache` folder, as `Backbone.open_inputs` asks for them.
 
-    If the features of `whole`, a split, are there, those of a subset of it are not computed.
+    If the features of `whole`, a split, are there, those of a subset of it are not computed. With
+    `in_steps` none are: every step computes those of its images.
     """
 
     cache: Path
     whole: Sequence[Path] = ()
+    in_steps: bool = False
 
-    def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> FeatureCache:
+    def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> Inputs:
+        if self.in_steps:
+            return UncachedImages(paths, backbone.transform)
         folder, progress = self.cache / "features", f"features of {name}"
         row = {path: number for number, path in enumerate(self.whole)}
         if len(paths) < len(row) and row.keys() >= {*paths}:
@@ -63,6 +69,17 @@ class FeatureStore:
     ) -> FeatureCache:
         folder = self.cache / "features"
         return build_rows(backbone, fingerprints, batches_from, folder, f"features of {name}")
+
+
+class UncachedImages(ImageFiles):
+    """Images whose features a frozen backbone computes in every step."""
+
+    def fit_scale(self, backbone: Backbone) -> None:
+        """Set the backbone's factor to unit scale, as that of a cache of these images."""
+        sample = [self.paths[row] for row in scale_sample(len(self.paths))]
+        batches = _computed(backbone, sample, None, None)
+        rows = (row.numpy() for features in batches for row in features.split(1))
+        backbone.scale.fill_(unit_scale(rows))
 
 
 def build_features(

@@ -13,7 +13,7 @@ import io
 import math
 import mmap
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,21 @@ def row_origins(backbone_digest: str, prints: Sequence[bytes]) -> Numbers:
     # are intact.
     start = zlib.crc32(f"{backbone_digest} {PRECISION}\n".encode())
     return np.array([zlib.crc32(one, start) for one in prints], CHECKSUM)
+
+
+def scale_sample(count: int) -> Numbers:
+    """The rows of `count` that give the scale: at most 512, evenly spaced."""
+    return np.linspace(0, count - 1, min(count, SCALE_SAMPLE)).round().astype(np.int64)
+
+
+def unit_scale(rows: Iterable[Numbers]) -> float:
+    """1 / root mean square of features, each row `[1, L, D]` with equal weight."""
+    squares = [np.nanmean(np.square(row, dtype=np.float64)) for row in rows]
+    if not any(squares):
+        raise CaptioningError(
+            "all features of the training images are 0: check backbone.node and backbone.weights"
+        )
+    return 1 / math.sqrt(np.mean(squares))
 
 
 class FeatureCache:
@@ -146,16 +161,7 @@ class FeatureCache:
         weight, regardless of their numbers of vectors. It is measured to well below 1 % on at most
         512 rows, evenly spaced.
         """
-        count = min(len(self), SCALE_SAMPLE)
-        sample = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        rows = (self.rows([row]).numpy() for row in sample)
-        squares = [np.nanmean(np.square(row, dtype=np.float64)) for row in rows]
-        if not any(squares):
-            raise CaptioningError(
-                "all features of the training images are 0: check backbone.node and "
-                "backbone.weights"
-            )
-        return 1 / math.sqrt(np.mean(squares))
+        return unit_scale(self.rows([row]).numpy() for row in scale_sample(len(self)))
 
     def fit_scale(self, backbone: Backbone) -> None:
         """Set the backbone's factor to unit scale, with these as training features."""

@@ -131,6 +131,11 @@ def build_backbone(
             backbone = build("backbone", Backbone, without_weights(settings.backbone), None)
         initial.fill("backbone", backbone)
     changes = parts["data.view"].build()  # or it would be refused after features are computed
+    if not (settings.data.cache_features or backbone.reads_images):
+        raise CaptioningError(
+            "data.cache_features=false needs a backbone that reads images in every step, and this "
+            "one reads features: leave it at true"
+        )
     if settings.data.views > 1:
         backbone.with_transform(changes.view(1))  # or it says that it has none
     return backbone
@@ -140,8 +145,8 @@ def check_images(settings: RunSettings, splits: Splits, backbone: Backbone) -> S
     """Open every image that is not opened anyway to compute features of it; with
     `data.skip_broken` unreadable ones are left out.
     """
-    skip = settings.data.skip_broken
-    if backbone.reads_images and (backbone.trainable or skip):
+    skip, cached = settings.data.skip_broken, settings.data.cache_features
+    if backbone.reads_images and (backbone.trainable or skip or not cached):
         return readable(splits, backbone.transform, Path(settings.cache) / "photographs", skip)
     return splits
 
@@ -245,11 +250,13 @@ def open_inputs(
     train, images = splits["train"], sum(map(len, splits.values()))
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
-    if size := backbone.cached_bytes(images + (data.views - 1) * len(train)):
+    size = backbone.cached_bytes(images + (data.views - 1) * len(train))
+    if size and data.cache_features:
         viewed = f", {len(train):,} of them in {data.views} views" if data.views > 1 else ""
         gigabytes, folder = size / 1e9, cache / "features"
         log.info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
-    store = FeatureStore(cache, [example.path for example in whole])
+    paths = [example.path for example in whole]
+    store = FeatureStore(cache, paths, in_steps=not data.cache_features)
     inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
     if settings.init_from is None:  # else the model knows them as they were scaled
         inputs["train"].fit_scale(backbone)

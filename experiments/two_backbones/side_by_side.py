@@ -17,6 +17,8 @@ from captioning.backbones.images import View
 from captioning.config.types import validated
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
+from captioning.errors import CaptioningError
+from captioning.features.build import UncachedImages
 
 
 class ConcatBackbone(Backbone):
@@ -119,11 +121,28 @@ class ConcatBackbone(Backbone):
         if self.trainable:
             return super().open_inputs(examples, store, name)
         parts = [member.open_inputs(examples, store, name) for member in self.members]
-        return ConcatInputs(self, parts)
+        uncached = [part for part in parts if isinstance(part, UncachedImages)]
+        if not uncached:
+            return ConcatInputs(self, parts)
+        if len(uncached) < len(parts):
+            raise CaptioningError(
+                "data.cache_features=false needs two backbones that read images, and one of these "
+                "reads features: leave it at true"
+            )
+        return ConcatImages(uncached[0].paths, self.transform)
 
     def measure_scale(self, images: Tensor) -> None:
         for member in self.members:
             member.measure_scale(images)
+
+
+class ConcatImages(UncachedImages):
+    """Images whose features both members of a frozen `ConcatBackbone` compute in every step."""
+
+    def fit_scale(self, backbone: Backbone) -> None:
+        assert isinstance(backbone, ConcatBackbone)
+        for member in backbone.members:
+            super().fit_scale(member)
 
 
 class ConcatInputs:

@@ -52,6 +52,7 @@ class RunDataSettings(DataSettings):
     train_images_seed: Seed
     vocabulary_images: Literal["subset", "all"]
     skip_broken: bool
+    cache_features: bool = True
 
 
 class CallbackSettings(Settings, extra="allow"):
