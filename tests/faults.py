@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,9 @@ import torch
 
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
-from captioning.features.build import build_features
+from captioning.data.image_files import fingerprints
+from captioning.features.build import build_rows
+from captioning.features.build import compute_features as computed
 
 
 class Fault(L.Callback):
@@ -99,9 +102,9 @@ def train():
 def compute_features():
     torch.manual_seed(0)
     paths = sorted(Path("photographs").iterdir())
-    build_features(
-        SlowCNN(3, 32, 2, trainable=False), paths, Path("cache"), batch_size=2, num_workers=2
-    )
+    backbone = SlowCNN(3, 32, 2, trainable=False)
+    batches_from = partial(computed, backbone, paths, batch_size=2, num_workers=2)
+    build_rows(backbone, fingerprints(paths), batches_from, Path("cache"), "features")
 
 
 def end_slowly():

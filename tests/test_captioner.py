@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from refusals import refuses
 
 import captioning
-from captioning.features.build import build_features
+from captioning.features.build import FeatureStore
 from captioning.runs.checkpoints import networks
 from captioning.runs.checkpoints.checkpoint import with_digest
 
@@ -201,9 +201,8 @@ def test_frozen_backbone_without_its_weights_file(tmp_path, cached_run):
     (network,) = captioner.networks
     assert network.backbone.digest == cached_run.digest
     assert network.backbone.scale != 1
-    rows = build_features(network.backbone, cached_run.photographs, tmp_path, num_workers=0).rows(
-        [0]
-    )
+    cache = FeatureStore(tmp_path).computed(network.backbone, cached_run.photographs, "test")
+    rows = cache.rows([0])
     assert rows.dtype == torch.float16
     (caption,) = captioner.search(network.model, network.backbone.context(rows))
     assert [captioner.vocabulary.decode(caption.tokens)] == cached_run.captions

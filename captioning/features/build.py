@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -40,12 +41,16 @@ from captioning.machine import cpu_count
 from captioning.progress import progress_bar
 
 
-@dataclass(frozen=True)
+@dataclass
 class FeatureStore:
     """The features below a `cache` folder, as `Backbone.open_inputs` asks for them.
 
     If the features of `whole`, a split, are there, those of a subset of it are not computed. With
     `in_steps` none are: every step computes those of its images.
+
+    A killed build resumes with the next image; so does a build that stopped at a broken image,
+    after that image is repaired or removed. If several processes request the same cache, one builds
+    it and the others wait.
     """
 
     cache: Path
@@ -55,20 +60,42 @@ class FeatureStore:
     def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> Inputs:
         if self.in_steps:
             return UncachedImages(paths, backbone.transform)
-        folder, progress = self.cache / "features", f"features of {name}"
         row = {path: number for number, path in enumerate(self.whole)}
         if len(paths) < len(row) and row.keys() >= {*paths}:
-            key = cache.cache_key(backbone.digest, fingerprints(self.whole))
-            if (folder / key).exists():
-                split = build_features(backbone, self.whole, folder, progress=progress)
+            prints = fingerprints(self.whole)
+            if (self.folder / cache.cache_key(backbone.digest, prints)).exists():
+                batches_from = partial(compute_features, backbone, self.whole)
+                split = self.copied(backbone, prints, batches_from, name)
                 return split.subset([row[path] for path in paths])
-        return build_features(backbone, paths, folder, progress=progress)
+        batches_from = partial(compute_features, backbone, paths)
+        return self.copied(backbone, fingerprints(paths), batches_from, name)
 
     def copied(
         self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> FeatureCache:
-        folder = self.cache / "features"
-        return build_rows(backbone, fingerprints, batches_from, folder, f"features of {name}")
+        return build_rows(backbone, fingerprints, batches_from, self.folder, f"features of {name}")
+
+    @property
+    def folder(self) -> Path:
+        return self.cache / "features"
+
+
+@dataclass
+class MissingFeatures(FeatureStore):
+    """Counts the bytes that are not in the cache yet, in place of computing them."""
+
+    size: int = 0
+
+    def copied(
+        self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str
+    ) -> Any:
+        finished, part = _folders(backbone.digest, fingerprints, self.folder)
+        if finished.exists():
+            return super().copied(backbone, fingerprints, batches_from, name)
+        self.size += backbone.cached_bytes(len(fingerprints))
+        with suppress(FileNotFoundError):
+            self.size -= (part / DATA).stat().st_size
+        return ImageFiles((), backbone.transform)
 
 
 class UncachedImages(ImageFiles):
@@ -77,54 +104,9 @@ class UncachedImages(ImageFiles):
     def fit_scale(self, backbone: Backbone) -> None:
         """Set the backbone's factor to unit scale, as that of a cache of these images."""
         sample = [self.paths[row] for row in scale_sample(len(self.paths))]
-        batches = _computed(backbone, sample, None, None)
+        batches = compute_features(backbone, sample)
         rows = (row.numpy() for features in batches for row in features.split(1))
         backbone.scale.fill_(unit_scale(rows))
-
-
-def build_features(
-    backbone: Backbone,
-    paths: Sequence[Path],
-    folder: Path,
-    batch_size: int | None = None,
-    num_workers: int | None = None,
-    progress: str = "features",
-) -> FeatureCache:
-    """Compute the features of `paths` unless they are cached below `folder`.
-
-    Row i belongs to `paths[i]`.
-
-    A killed build resumes with the next image; so does a build that stopped at a broken image,
-    after that image is repaired or removed. If several processes request the same cache, one builds
-    it and the others wait.
-
-    Args:
-        backbone: frozen, on any device.
-        paths: of the photographs.
-        folder: of all caches.
-        batch_size: B, which affects only speed and memory. None: 32.
-        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone
-            is on a GPU, which is faster than all of them, and 2 if it is on the CPU, which needs
-            the cores itself.
-        progress: label of the progress bar.
-    """
-    prints = fingerprints(paths)
-
-    def batches_from(done: int) -> Iterator[Tensor]:
-        return _computed(backbone, paths[done:], batch_size, num_workers)
-
-    try:
-        return build_rows(backbone, prints, batches_from, folder, progress)
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        # reap it, or PyTorch raises again when the next process ends
-        multiprocessing.active_children()
-        raise CaptioningError(
-            "a process that decodes photographs was killed, perhaps because memory ran out "
-            f"({error}): free memory (in a container, perhaps shared memory) and run again; the "
-            "build will resume"
-        ) from error
 
 
 def build_rows(
@@ -141,10 +123,7 @@ def build_rows(
     digest = backbone.digest
     layout = Layout(len(prints), backbone.positions, backbone.dim)
     origins = cache.row_origins(digest, prints)
-    finished = folder / cache.cache_key(digest, prints)
-    # An unfinished cache is named after its first row alone, so that it is found again after a
-    # later photograph was repaired or removed.
-    part = folder / f"{cache.cache_key(digest, prints[:1])}.part"
+    finished, part = _folders(digest, prints, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not finished.exists():
@@ -161,7 +140,36 @@ def build_rows(
             f"cannot write the feature cache {part}; its build resumes once there is disk space"
         )
         raise
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        # reap it, or PyTorch raises again when the next process ends
+        multiprocessing.active_children()
+        raise CaptioningError(
+            "a process that decodes photographs was killed, perhaps because memory ran out "
+            f"({error}): free memory (in a container, perhaps shared memory) and run again; the "
+            "build will resume"
+        ) from error
     return FeatureCache(finished, layout, origins)
+
+
+def _folders(digest: str, prints: Sequence[bytes], folder: Path) -> tuple[Path, Path]:
+    """The folders of a finished cache and of an unfinished one."""
+    # An unfinished cache is named after its first row alone, so that it is found again after a
+    # later photograph was repaired or removed.
+    part = folder / f"{cache.cache_key(digest, prints[:1])}.part"
+    return folder / cache.cache_key(digest, prints), part
+
+
+def check_space(needed: int, folder: Path) -> None:
+    """Refuse to write so many bytes of features where fewer are free."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise CaptioningError(
+            f"features need {needed / 1e9:.2f} GB more in {folder}, and {free / 1e9:.2f} GB are "
+            "free there: free some disk space and run again, choose another folder (cache=FOLDER), "
+            "or train without a cache (data.cache_features=false)"
+        )
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:
@@ -182,12 +190,7 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
             if checksum(file.read(layout.row_bytes), origin) != expected:
                 break
             done += 1
-    needed, free = (layout.rows - done) * layout.row_bytes, shutil.disk_usage(part).free
-    if needed > free:
-        raise CaptioningError(
-            f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB "
-            "are free there: free some disk space and run again, or choose another folder"
-        )
+    check_space((layout.rows - done) * layout.row_bytes, part)
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
         file.truncate(len(layout.header) + done * layout.row_bytes if done else 0)
         _write(file, layout.header)
@@ -233,21 +236,33 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only
         view = view[file.write(view) :]
 
 
-def _computed(
-    backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None
+def compute_features(
+    backbone: Backbone,
+    paths: Sequence[Path],
+    first: int = 0,
+    batch_size: int = 32,
+    num_workers: int | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the features of `paths` in order, `[B, L, D]` on the CPU.
+    """Yield the features of `paths[first:]` in order, `[B, L, D]` on the CPU.
 
     Existing vectors are finite.
+
+    Args:
+        backbone: frozen, on any device.
+        paths: of the photographs.
+        first: row to begin at.
+        batch_size: B, which affects only speed and memory.
+        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone
+            is on a GPU, which is faster than all of them, and 2 if it is on the CPU, which needs
+            the cores itself.
     """
     device = backbone.scale.device
     gpu = device.type == "cuda"
     if num_workers is None:
         num_workers = cpu_count() if gpu else 2
-    rows, size = range(len(paths)), batch_size or 32
-    batches = [rows[first : first + size] for first in rows[::size]]
+    rows = range(len(paths))
+    batches = [rows[start : start + batch_size] for start in rows[first::batch_size]]
     fetch = ImageFiles(paths, backbone.transform).rows
-    first = 0
     for images in Loader(fetch, sampler=batches, num_workers=num_workers, pin_memory=gpu):
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))

@@ -1,6 +1,7 @@
 """The steps before training: settings become parts, captions a vocabulary, images inputs."""
 
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from captioning.config.registry import (
 )
 from captioning.config.schemas.run import RunDataSettings, RunSettings
 from captioning.config.types import PartConfig
+from captioning.data.dataset import Inputs
 from captioning.data.example import SPLITS, Example, Splits, reference_texts
 from captioning.data.image_files import readable
 from captioning.data.module import CaptionData, check_lengths
@@ -35,7 +37,7 @@ from captioning.data.subwords import build_vocabulary, load_vocabulary
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
-from captioning.features.build import FeatureStore
+from captioning.features.build import FeatureStore, MissingFeatures, check_space
 from captioning.metrics import ScoredImage, Scorer
 from captioning.metrics.table import unsupported_metrics
 from captioning.models import Captioner
@@ -246,25 +248,37 @@ def open_inputs(
     `whole` is the training split that training may have a subset of.
     """
     splits = _used(settings, splits)
-    backbone, data, cache = module.backbone, settings.data, Path(settings.cache)
-    train, images = splits["train"], sum(map(len, splits.values()))
+    backbone, data, train = module.backbone, settings.data, splits["train"]
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
-    size = backbone.cached_bytes(images + (data.views - 1) * len(train))
-    if size and data.cache_features:
-        viewed = f", {len(train):,} of them in {data.views} views" if data.views > 1 else ""
-        gigabytes, folder = size / 1e9, cache / "features"
-        log.info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, gigabytes, folder)
-    paths = [example.path for example in whole]
+    changes: RandomChange = parts["data.view"].build()
+    viewers = [backbone.with_transform(changes.view(k)) for k in range(1, data.views)]
+
+    def open_from(store: FeatureStore) -> tuple[dict[str, Inputs], list[Inputs]]:
+        inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
+        views = [
+            viewer.open_inputs(train, store, f"train, view {k} of {data.views}")
+            for k, viewer in enumerate(viewers, 2)
+        ]
+        return inputs, views
+
+    cache, paths = Path(settings.cache), [example.path for example in whole]
     store = FeatureStore(cache, paths, in_steps=not data.cache_features)
-    inputs = {name: backbone.open_inputs(split, store, name) for name, split in splits.items()}
+    images = sum(map(len, splits.values()))
+    size = backbone.cached_bytes(images + len(viewers) * len(train))
+    if size and data.cache_features:
+        viewed = f", {len(train):,} of them in {data.views} views" if viewers else ""
+        store.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(store.folder).free
+        text = "features: %s images%s, %.2f GB in %s, where %.2f GB are free"
+        log.info(text, f"{images:,}", viewed, size / 1e9, store.folder, free / 1e9)
+        if size > free:
+            missing = MissingFeatures(cache, paths)
+            open_from(missing)
+            check_space(missing.size, store.folder)
+    inputs, further = open_from(store)
     if settings.init_from is None:  # else the model knows them as they were scaled
         inputs["train"].fit_scale(backbone)
-    changes: RandomChange = parts["data.view"].build()
-    further = []
-    for k in range(1, data.views):
-        viewer = backbone.with_transform(changes.view(k))
-        further.append(viewer.open_inputs(train, store, f"train, view {k + 1} of {data.views}"))
     opened = CaptionData(
         splits,
         inputs,

@@ -164,7 +164,7 @@ def make_features(case: dict[str, Any]) -> dict[str, Any]:
 
     from captioning.backbones.base import Backbone
     from captioning.config.registry import build
-    from captioning.features.build import build_features
+    from captioning.features.build import FeatureStore
     from experiments.throughput.material import composed, plain
 
     config = composed(*case["backbone"], f"device={case['device']}")
@@ -176,9 +176,9 @@ def make_features(case: dict[str, Any]) -> dict[str, Any]:
     for i, path in enumerate(paths):
         os.link(files[i % different], path)
     backbone = build("backbone", Backbone, plain(config)["backbone"], None).to(case["device"])
-    build_features(backbone, files, Path(case["folder"]) / "warm-up")
+    FeatureStore(Path(case["folder"]) / "warm-up").computed(backbone, files, "photographs")
     begin = time.perf_counter()
-    build_features(backbone, paths, Path(case["folder"]) / "features")
+    FeatureStore(Path(case["folder"])).computed(backbone, paths, "photographs")
     seconds = time.perf_counter() - begin
     return {
         "images": number,

@@ -1,12 +1,14 @@
 """A backbone that counts what it is given, photographs for it, and a build of their cache."""
 
 import time
+from functools import partial
 
 import torch
 from pictures import noise
 
 from captioning.backbones.scratch import SmallCNN
-from captioning.features.build import build_features
+from captioning.data.image_files import fingerprints
+from captioning.features.build import build_rows, compute_features
 
 COUNT, BATCH = 11, 2
 ROW_BYTES = 9 * 7 * 2
@@ -46,9 +48,9 @@ def counted(log):
 
 
 def build(backbone, paths, folder, **settings):
-    return build_features(
-        backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings}
-    )
+    settings = {"batch_size": BATCH, "num_workers": 0, **settings}
+    batches_from = partial(compute_features, backbone, paths, **settings)
+    return build_rows(backbone, fingerprints(paths), batches_from, folder, "features")
 
 
 def folders(cache):

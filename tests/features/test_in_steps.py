@@ -1,10 +1,11 @@
 """Features that a frozen backbone computes in every step, against those of a cache."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from counting import COUNT, CountingCNN
+from counting import COUNT, HEADER_BYTES, CountingCNN, unfinish
 from pictures import noise
 from refusals import refuses
 from support import FROZEN, MODEL, QUIET, called, flickr8k, rows_of
@@ -14,7 +15,7 @@ from captioning import evaluate, run
 from captioning.backbones.several_images import SeveralImages
 from captioning.data.example import Example
 from captioning.data.views import RandomChange
-from captioning.features.build import FeatureStore
+from captioning.features.build import FeatureStore, MissingFeatures
 from experiments.two_backbones.side_by_side import ConcatBackbone
 
 pytestmark = QUIET
@@ -103,6 +104,48 @@ def test_a_run_without_a_cache_learns_what_one_with_a_cache_learns(elsewhere):
     assert (without / "captions.jsonl").read_text() == (cached / "captions.jsonl").read_text()
     checkpoint = f"checkpoint={without}/checkpoints/best.ckpt"
     called(evaluate.main, "device=cpu", checkpoint, "metrics=[BLEU]")
+
+
+def test_a_cache_that_does_not_fit_is_refused_before_a_feature_is_computed(elsewhere, monkeypatch):
+    """The four images of training in two views, one of validation and one of the test."""
+    flickr8k(elsewhere / "data")
+    row, free = 512 * 2 * 2 * 2, [0]  # bytes of an image, free on the disk
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0]))
+    views = ["data.views=2", "data/view=mirrored"]
+    free[0] = 10 * row - 1
+    with refuses(r"cache=FOLDER.*data\.cache_features=false"):
+        trained(*views)
+    assert not list(Path("cache/features").iterdir())
+    trained(*views, "data.cache_features=false")
+    assert not list(Path("cache/features").iterdir())
+    free[0] = 10 * row
+    trained(*views)
+    free[0] = 0
+    trained(*views, "seed=2")  # all is there
+    trained("data.train_images=3")  # a part of it
+    with refuses(r"data\.cache_features=false"):
+        trained("data.views=3", "data/view=mirrored")
+
+
+@pytest.mark.parametrize("build", [one, two, several])
+def test_what_is_missing_is_counted_to_the_byte(build, paths, tmp_path):
+    backbone, row = build("stretch"), 9 * 7 * 2
+    members = 2 if build is two else 1
+
+    def missing(chosen):
+        store = MissingFeatures(tmp_path)
+        examples = [Example(i, path, ()) for i, path in enumerate(chosen)]
+        backbone.open_inputs(examples, store, "train")
+        return store.size
+
+    assert missing(paths) == COUNT * row * members
+    examples = [Example(i, path, ()) for i, path in enumerate(paths[:4])]
+    stored = backbone.open_inputs(examples, FeatureStore(tmp_path), "val")
+    assert missing(paths[:4]) == 0
+    assert missing(paths) == COUNT * row * members
+    if build is one:  # of an unfinished one, rows that are there
+        unfinish(stored)
+        assert missing(paths) == (COUNT - 4) * row - HEADER_BYTES
 
 
 def test_what_reads_no_images_needs_the_cache(elsewhere):

@@ -38,7 +38,7 @@ from captioning.backbones.context import ContextSet
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.data.batch import collate
 from captioning.decoding import beam_search
-from captioning.features.build import build_features
+from captioning.features.build import FeatureStore
 from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce
 
 ROOT = Path(__file__).parents[2]
@@ -170,14 +170,15 @@ def test_features(tf32, tolerance, device, tmp_path):
         TorchvisionBackbone("squeezenet1_1", "features.12", None, size=240),
         PHOTOGRAPHS[:5],
     )
-    expected = build_features(backbone, paths, tmp_path / "cpu").rows(range(5)).float()
+    cache = FeatureStore(tmp_path / "cpu").computed(backbone, paths, "test")
+    expected = cache.rows(range(5)).float()
     other = deepcopy(backbone).to(device)
-    cache = build_features(other, paths, tmp_path / "other", num_workers=2)
+    cache = FeatureStore(tmp_path / "other").computed(other, paths, "test")
     found = cache.rows(range(5)).float()
     size = expected.square().mean().sqrt().item()
     assert_close(found, expected, rtol=tolerance, atol=tolerance * size)
     before = (cache.folder / "features.npy").stat().st_mtime_ns
-    again = build_features(backbone, paths, tmp_path / "other")
+    again = FeatureStore(tmp_path / "other").computed(backbone, paths, "test")
     assert (again.folder, (again.folder / "features.npy").stat().st_mtime_ns) == (
         cache.folder,
         before,
