@@ -15,7 +15,6 @@ from captioning.files import packaged_text
 from captioning.metrics.bert import BertScore
 from captioning.metrics.cider import Cider
 from captioning.metrics.clip import ClipScore, PacScore
-from captioning.metrics.diversity import Diversity
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
@@ -30,7 +29,6 @@ _CLASSES = (
     Spice,
     ErrorRate,
     BertScore,
-    Diversity,
 )
 METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSES}
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
@@ -47,7 +45,7 @@ def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
     yield from (*ClipScore.scores, *PacScore.scores)
-    # of every system, and of recorded captions of drawn scenes
+    # of every system, and of metrics outside the package that records have
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = DIGITS.get(row["unit"], 2)
         best = row["best"] or None

@@ -1,4 +1,6 @@
-"""Gather the evaluations of a folder into `scores.csv`: `python gather.py FOLDER`.
+"""Gather the evaluations of a folder into `scores.csv`.
+
+    python -m experiments.diversity.gather FOLDER
 
 A row per checkpoint and way to make several captions; also the same scores of the references of the
 test scenes, each set taken as the captions of its scene.
@@ -12,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from captioning.metrics import Scorer
-from captioning.metrics.diversity import Diversity
 from captioning.runs.evaluation.captions import read_records
+from experiments.diversity.metric import Diversity
 
 OBJECTIVES = {"demo": "cross-entropy", "self_critical_shapes": "self-critical"}
 RUN = re.compile(r"(demo|self_critical_shapes)-(\w+)_small-seed(\d+)")
@@ -31,7 +33,7 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
         row = {"system": system, "objective": OBJECTIVES[name], "seed": seed, "captions": search}
         yield row | {score: f"{record['scores'][score]:.4f}" for score in SCORES}
     references = [record.references for record in read_records(file.parent)]
-    scores = Scorer(references, ["diversity"]).score(dict(enumerate(references))).corpus
+    scores = Scorer(references, [Diversity()]).score(dict(enumerate(references))).corpus
     kept = [name for name in scores if "CIDEr (" not in name]  # of a caption with itself
     yield {"system": "references"} | {score: f"{scores[score]:.4f}" for score in kept}
 

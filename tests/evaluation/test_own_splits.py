@@ -75,7 +75,7 @@ def test_a_checkpoint_on_its_own_test_split(at_home, command):
 def test_diversity_of_a_checkpoint_and_of_its_captions(at_home, command):
     """The alternatives of each image are in `captions.jsonl`, from which the scores come again."""
     checkpoint = f"checkpoint=runs/{at_home.folder.name}/checkpoints/best.ckpt"
-    metrics = "metrics=[diversity,CIDEr]"
+    metrics = "metrics=[experiments.diversity.metric.Diversity,CIDEr]"
     search = ["decoding=sample", "decoding.n=3", "decoding.temperature=2"]
     command(checkpoint, metrics, "name=one", *search)
     scores, provenance, lines = read("one")

@@ -117,7 +117,7 @@ def score(folder, processes, rank):
         Record(digests={"data": "1234"}).write(own)
     callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
     callbacks += [AttentionPanels(own / "attention", images=4), AttentionLogger(own, images=4)]
-    metrics = ("BLEU", "CIDEr", "diversity")
+    metrics = ("BLEU", "CIDEr", "experiments.diversity.metric.Diversity")
     model = randomised(show_attend_tell(), 1.0, seed=4)
     found = module(model, splits=SPLITS, metrics=metrics, root=str(folder))
     found.search = partial(sample, n=3, temperature=2.0, max_length=5)

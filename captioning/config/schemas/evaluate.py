@@ -74,7 +74,7 @@ class EvaluateSettings(CaptionerSettings):
     common_only: bool
     """true: score only images that are in all files, and count them"""
     metrics: MetricNames
-    """also diversity, WER, BERTScore, SPICE (a large download and Java 8 to 14)"""
+    """also WER, BERTScore, SPICE (a large download and Java 8 to 14)"""
     bert: BertSettings
     embeddings: list[PathText]
     """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""

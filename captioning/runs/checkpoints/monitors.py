@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.schemas.run import RunSettings
-from captioning.config.types import PartConfig
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
-from captioning.metrics.diversity import CIDERS, SEVERAL, Diversity
 from captioning.metrics.metric import ATTENTION, BLEU_ALONE, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
 from captioning.metrics.table import SCORES, scores_of
@@ -31,7 +29,6 @@ def check_monitors(settings: RunSettings) -> None:
     columns = [*scores, LOSS]
     if computed:
         columns += [f"val/{name}" for name in _statistics(computed)]
-    diversity = [f"val/{score.name}" for score in Diversity.scores]
     for name, monitor in settings.callbacks.monitors.items():
         setting = f"callbacks.{name}.monitor={monitor}"
         if not monitor.startswith(OF_TRAINING) and monitor not in columns:
@@ -44,10 +41,6 @@ def check_monitors(settings: RunSettings) -> None:
             raise CaptioningError(
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
                 f"it to {best}"
-            )
-        if monitor in diversity and _gives_one_caption(settings.decoding.part):
-            raise CaptioningError(
-                f"{setting} needs several captions of an image, and decoding gives one; {SEVERAL}"
             )
     if settings.decoding.beam_widths:
         _check_compares_scores(settings, scores)
@@ -79,12 +72,6 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
     return chosen
 
 
-def _gives_one_caption(decoding: PartConfig) -> bool:
-    # a search of the user's own may give any number
-    ours = decoding["_target_"].startswith("captioning.")
-    return ours and max(decoding.get(key, 1) for key in ("n_best", "n", "groups")) == 1
-
-
 def _best(monitor: str) -> str | None:
     name = monitor.removeprefix("val/")
     return "min" if monitor.endswith("/nll") else SCORES[name].best if name in SCORES else None
@@ -100,8 +87,7 @@ def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> 
         batches = limit if isinstance(limit, int) else int(limit * math.ceil(len(examples) / size))
         examples = examples[: batches * size]
     captions = [[reference.words for reference in example.references] for example in examples]
-    of_cider = [f"val/{name}" for name in ("CIDEr", *CIDERS)]
-    if not is_constant(captions) or not choose_loss(config, of_cider):
+    if not is_constant(captions) or not choose_loss(config, ["val/CIDEr"]):
         return False
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"

@@ -6,17 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from scored import CANDIDATES, REFERENCES, compared
+from metrics.scored import CANDIDATES, REFERENCES, compared
 
 from captioning.metrics import Scorer
-from captioning.metrics.diversity import self_cider
+from experiments.diversity.metric import self_cider
 
+METRIC = "experiments.diversity.metric.Diversity"
 NAMES = ["distinct-1 (per image)", "distinct-2 (per image)"]
 OTHERS = [["a b"], ["c d", "e"], ["f g h"]]  # references of other images
 
 
 def test_by_hand_with_signature_and_interval():
-    scorer = Scorer([["a dog"], ["a cat", "cats"]], ["diversity"])
+    scorer = Scorer([["a dog"], ["a cat", "cats"]], [METRIC])
     scores = scorer.score({0: ["A dog runs.", "a dog"], 1: ["cats"]})
     # 3 words of 5, 2 pairs of 3; one word of two, since it is repeated, and no pair
     of_images = [[image[name] for name in NAMES] for image in scores.per_image]
@@ -35,7 +36,7 @@ def test_bleu_of_captions_against_the_others():
     """
     one, other = "a b c d e", "a b c d f"
     near = (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
-    scores = Scorer([["x"]] * 3, ["diversity"]).score(
+    scores = Scorer([["x"]] * 3, [METRIC]).score(
         {0: [one, other], 1: [one, other, one], 2: [other]}
     )
     of_images = [image["mBLEU-4"] for image in scores.per_image]
@@ -92,7 +93,7 @@ def test_ends_of_self_cider():
 def test_cider_of_the_best_caption_and_the_mean():
     """Images have one to three captions, of which the first is repeated up to three."""
     several = [[CANDIDATES[(i + k) % 6] for k in range(1 + i % 3)] for i in range(6)]
-    found = Scorer(REFERENCES, ["diversity"]).score(dict(enumerate(several))).per_image
+    found = Scorer(REFERENCES, [METRIC]).score(dict(enumerate(several))).per_image
     alone = Scorer(REFERENCES, ["CIDEr"])
     for image, texts in enumerate(several):
         ciders = [
@@ -106,7 +107,7 @@ def test_cider_of_the_best_caption_and_the_mean():
 
 def test_one_caption_of_each_image_has_no_diversity(caplog):
     with caplog.at_level(logging.WARNING):
-        scores = Scorer(REFERENCES, ["diversity"]).score(dict(enumerate(CANDIDATES)))
+        scores = Scorer(REFERENCES, [METRIC]).score(dict(enumerate(CANDIDATES)))
     assert np.isnan([*scores.corpus.values()]).all()
     assert "decoding.n_best=5" in caplog.text
     assert not any(scores.per_image)
