@@ -3,8 +3,7 @@
 B images of C channels, L context vectors of D features, H rows and W columns of pixels.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batch import Batch, BatchIndex, collate
-from captioning.data.example import Example, Reference
+from captioning.data.caption_words import CaptionWords
+from captioning.data.example import Example, Reference, reference_counts, reference_words
 from captioning.data.image_files import HINT, Reading
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -117,33 +117,33 @@ class CaptionDataset(Dataset[Batch]):
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
-        numbers = []
-        captions = list[list[int]]()
-        counts = []
-        for e in examples:
-            before = len(captions)
-            for n, r in enumerate(e.references):
-                ids = vocabulary.encode(r.words) if 0 < len(r.words) <= max_words else []
-                if 0 < len(ids) <= (max_pieces or len(ids)):
-                    numbers.append(n)
-                    captions.append(ids)
-            counts.append(len(captions) - before)
-        self._reference = np.array(numbers, np.int32)
-        self._image_start = _starts(counts)
-        self._word_start = _starts(map(len, captions))
-        self._words = np.fromiter(chain.from_iterable(captions), np.int32)
+        captions = CaptionWords.of(reference_words(examples))
+        ids, starts = vocabulary.encode_all(captions)
+        words, lengths = captions.lengths, np.diff(starts)
+        kept = (words > 0) & (words <= max_words) & (lengths > 0)
+        if max_pieces is not None:
+            kept &= lengths <= max_pieces
+        references = reference_counts(examples)
         self.positions = np.arange(len(examples))
+        image = np.repeat(self.positions, references)
+        first = np.repeat(_starts(references)[:-1], references)
+        self._reference = (np.arange(len(kept)) - first)[kept].astype(np.int32)
+        counts = np.bincount(image[kept], minlength=len(examples))
+        self._image_start = _starts(counts)
+        self._word_start = _starts(lengths[kept])
+        self._words = ids[np.repeat(kept, lengths)]
         if drop_uncaptioned:
             self.positions = np.flatnonzero(counts)
         self.dropped = len(examples) - len(self.positions)
 
-    def lengths(self) -> list[int]:
+    def lengths(self) -> np.ndarray:
         """Tokens of the longest caption that each image of `positions` may contribute."""
-        lengths = np.diff(self._word_start)
-        return [
-            int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0))
-            for i in self.positions
-        ]
+        longest = np.zeros(len(self.examples), np.int64)
+        captioned = np.flatnonzero(np.diff(self._image_start))
+        if len(captioned):
+            starts = self._image_start[captioned]
+            longest[captioned] = np.maximum.reduceat(np.diff(self._word_start), starts)
+        return longest[self.positions]
 
     def chosen(self, position: int, epoch: int) -> list[Reference]:
         """The references that the image at `position` contributes to a batch, in row order."""
@@ -176,6 +176,6 @@ class CaptionDataset(Dataset[Batch]):
         return collate(positions, inputs, captions)
 
 
-def _starts(lengths: Iterable[int]) -> np.ndarray:
+def _starts(lengths: np.ndarray) -> np.ndarray:
     """Start offsets of consecutive pieces, and the end of the last."""
-    return np.cumsum([0, *lengths], dtype=np.int64)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

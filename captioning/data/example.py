@@ -2,10 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from captioning.config.types import given_path
 from captioning.files import JOIN
@@ -58,9 +60,14 @@ Splits = Mapping[str, Sequence[Example]]
 """`train`, `val` and `test`, each a sequence of examples."""
 
 
-def reference_words(examples: Iterable[Example]) -> Iterator[tuple[str, ...]]:
+def reference_words(examples: Iterable[Example]) -> Iterable[tuple[str, ...]]:
     """The words of every reference, example by example."""
     return (reference.words for example in examples for reference in example.references)
+
+
+def reference_counts(examples: Iterable[Example]) -> np.ndarray:
+    """The number of references of each example."""
+    return np.fromiter((len(example.references) for example in examples), np.int64)
 
 
 def reference_texts(examples: Sequence[Example]) -> list[list[str]]:

@@ -121,7 +121,7 @@ class BucketSampler(Sampler[BatchIndex]):
 
     def __init__(
         self,
-        lengths: Sequence[int],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int,
         shuffle: bool,
         seed: int = 0,

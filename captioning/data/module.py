@@ -7,6 +7,7 @@ from typing import cast
 from lightning import LightningDataModule
 
 from captioning.data.batch import Batch
+from captioning.data.caption_words import CaptionWords
 from captioning.data.dataset import CaptionDataset, Inputs
 from captioning.data.example import Example, Splits, reference_words
 from captioning.data.loader import BucketSampler, Loader
@@ -16,9 +17,9 @@ from captioning.errors import CaptioningError
 
 def check_lengths(examples: Sequence[Example], max_words: int) -> None:
     """Refuse training captions that all have more than `max_words` words."""
-    lengths = [len(words) for words in reference_words(examples)]
-    if all(length > max_words for length in lengths):
-        shortest = f", the shortest has {min(lengths)}" if lengths else ""
+    lengths = CaptionWords.of(reference_words(examples)).lengths
+    if (lengths > max_words).all():
+        shortest = f", the shortest has {lengths.min()}" if len(lengths) else ""
         raise CaptioningError(
             f"no training image has a caption of at most data.max_words={max_words} "
             f"words{shortest}; raise it"

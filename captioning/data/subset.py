@@ -1,6 +1,6 @@
 """A subset of the training images, to measure what more of them are worth."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from hashlib import sha256
 
 from captioning.config.types import Config
@@ -8,7 +8,7 @@ from captioning.data.example import Splits, reference_words
 from captioning.errors import CaptioningError
 
 
-def training_subset(splits: Splits, data: Config) -> tuple[Splits, Iterator[tuple[str, ...]]]:
+def training_subset(splits: Splits, data: Config) -> tuple[Splits, Iterable[tuple[str, ...]]]:
     """Keep `data.train_images` of the training images, in their order; all if it is None.
 
     Images are taken from a pseudorandom order that depends on their ids and

@@ -7,8 +7,9 @@ V ids, including the special tokens.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 
+import numpy as np
 from pydantic import SkipValidation
 
 from captioning.config.types import given_path, validated
@@ -98,6 +99,11 @@ class Subwords(Vocabulary):
         text = " ".join(words).encode(errors="surrogatepass").decode(errors="replace")
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return [self._ours.get(i, UNK) for i in encoded.ids]
+
+    def encode_all(self, captions: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = [self.encode(words) for words in captions]
+        starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return np.fromiter(chain.from_iterable(encoded), np.int32), starts
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
         numbers, number, begun, between = [], 0, False, False

@@ -5,12 +5,13 @@ V words, including the special tokens. Nothing here starts Java.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Annotated, Self
 
+import numpy as np
 from annotated_types import Interval
 
 from captioning.config.types import PositiveInt
+from captioning.data.caption_words import CaptionWords
 from captioning.data.words import ENGLISH_WORDS, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
@@ -61,7 +62,7 @@ class Vocabulary:
             max_size: largest V, including the four special tokens: the rows of the models' output
                 layer.
         """
-        counts = Counter(chain.from_iterable(captions))
+        counts = CaptionWords.of(captions).counts()
         for name in NAMES:
             counts.pop(name, None)
         frequent = [word for word, count in counts.items() if count >= min_count]
@@ -102,7 +103,7 @@ class Vocabulary:
 
     def unknown(self, captions: Iterable[Sequence[str]]) -> float:
         """The share of unknown words among those of all captions, 0 to 1."""
-        counts = Counter(chain.from_iterable(captions))
+        counts = CaptionWords.of(captions).counts()
         unknown = sum(count for word, count in counts.items() if not self.knows(word))
         return unknown / max(1, counts.total())
 
@@ -113,6 +114,12 @@ class Vocabulary:
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
         return [self._ids.get(word, UNK) for word in words]
+
+    def encode_all(self, captions: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all captions, int32, and `[R + 1]`, where each begins and the last one ends."""
+        numbered = CaptionWords.of(captions)
+        ids = np.array(self.encode(numbered.lexicon), np.int32)
+        return ids[numbered.numbers], numbered.starts
 
     def decode(self, ids: Iterable[int]) -> str:
         """The caption of `ids`, written as in its language."""

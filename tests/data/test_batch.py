@@ -52,7 +52,7 @@ def dataset(examples=EXAMPLES, drop=True, most=9, seed=0, max_words=4):
 def test_training_drops_and_counts_images_without_usable_captions():
     data = dataset()
     assert (len(data), data.dropped, data.positions.tolist()) == (3, 1, [0, 2, 3])
-    assert data.lengths() == [2, 4, 4]
+    assert data.lengths().tolist() == [2, 4, 4]
     assert [dataset(max_words=most).dropped for most in (6, 7)] == [1, 0]
     batch = data[BatchIndex(0, [1, 0])]  # counts the images that are left
     assert batch.index.tolist() == [2, 0]  # places in the split, which the scorer counts too

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -58,8 +59,10 @@ class TrainingData:
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""
-        ids = [i for captions in self.references() for caption in captions for i in (*caption, EOS)]
-        return torch.bincount(torch.tensor(ids, dtype=torch.long), minlength=len(self.vocabulary))
+        ids, starts = self.vocabulary.encode_all(reference_words(self.examples))
+        counts = np.bincount(ids, minlength=len(self.vocabulary))
+        counts[EOS] += len(starts) - 1
+        return torch.from_numpy(counts)
 
 
 @dataclass(frozen=True)
