@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
+from sys import intern
 from typing import Annotated, Any, Self
 
 from annotated_types import DocInfo
@@ -108,7 +109,7 @@ class Language:
         if self.code in DOTLESS:
             text = text.replace("\u0130", "i").replace("I", "\u0131")
         composed = unicodedata.normalize("NFC", text.lower()).translate(_TYPOGRAPHIC)
-        return tuple(_pattern(self.code, self.tokens).findall(composed))
+        return tuple(map(intern, _pattern(self.code, self.tokens).findall(composed)))
 
     def join(self, words: Iterable[str]) -> str:
         """The caption of words, as the language is written."""

@@ -91,7 +91,7 @@ class _Scores(BaseModel):
 def read_captions(path: Path) -> dict[ImageId, CaptionRecord]:
     """The caption of each image, in the file's order, from a table, JSON or JSON lines."""
     if path.name.endswith(JSON_LINES):
-        records = parse_json_lines(read_lines(path), CaptionRecord)
+        records = list(parse_json_lines(read_lines(path), CaptionRecord))
     elif path.suffix == ".json":
         with at(f"{path}, read as {RESULTS}, or {IDS}"):
             text = json_text(path)
@@ -125,7 +125,7 @@ def read_references(
     # metadata.jsonl is a table: its images are files
     lines = read_lines(path) if path.name.endswith(JSON_LINES) else []
     if lines and '"file_name"' not in lines[0][1]:
-        records = parse_json_lines(lines, ReferenceRecord)
+        records = list(parse_json_lines(lines, ReferenceRecord))
         add_groups(records, lambda: (from_json(line) for _, line in lines))
         add_references(records, path.parent)
     else:

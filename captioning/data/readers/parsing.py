@@ -123,16 +123,17 @@ def has_list(text: str, name: str) -> bool:
     return re.search(rf'"{name}"\s*:\s*\[', text) is not None
 
 
-def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> list[T]:
+def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> Iterator[T]:
     """Parse lines with their places, see `read_lines`, each as JSON."""
-    adapter, values = TypeAdapter(layout), []
+    adapter = TypeAdapter(layout)
     for location, line in lines:
         try:
-            values.append(adapter.validate_json(line, strict=True))
+            value = adapter.validate_json(line, strict=True)
         except ValidationError:
             with or_skip(), at(location):
                 raise
-    return values
+        else:
+            yield value
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:

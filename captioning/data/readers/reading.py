@@ -295,18 +295,22 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)
-        first: dict[ImageId | tuple[Path, ...], str] = {}
+        first: dict[ImageId | tuple[str, ...], tuple[str, Example]] = {}
         for split, examples in splits.items():
             for example in tuple(examples):
-                occurrence = f"{split} {example.image_id!s:.200} ({example.path.name:.200})"
                 with or_skip():
-                    keys = [example.paths] if shared_ids else [example.image_id, example.paths]
-                    for key in keys:
+                    paths = tuple(map(str, example.paths))
+                    for key in [paths] if shared_ids else [example.image_id, paths]:
                         if key in first:
                             examples.remove(example)
-                            name = JOIN.join(map(str, key)) if isinstance(key, tuple) else key
+                            name = JOIN.join(key) if isinstance(key, tuple) else key
                             raise CaptioningError(
-                                f"{name!s:.200} occurs twice, for {first[key]} and {occurrence}"
+                                f"{name!s:.200} occurs twice, for {_occurrence(*first[key])} and "
+                                f"{_occurrence(split, example)}"
                             )
-                        first[key] = occurrence
+                        first[key] = split, example
     return splits
+
+
+def _occurrence(split: str, example: Example) -> str:
+    return f"{split} {example.image_id!s:.200} ({example.path.name:.200})"

@@ -128,12 +128,10 @@ class TableReader:
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
-        rows = _read(table, SETTINGS, self.images, self.caption_columns)
-        entries = _by_image(rows, self.root)
+        entries, column = _read(table, self.root, SETTINGS, self.images, self.caption_columns)
         lists = [part for part in self.splits.values() if isinstance(part, Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
         unlisted = not shared and not any(map(Path.is_file, lists))
-        column = {row.image: split_called(row.split) for row in rows if row.split}
         splits: ReadSplits = {}
         for name in SPLITS:
             part, chosen = self.splits[name], entries
@@ -156,30 +154,23 @@ class TableReader:
 
 def table_entries(path: Path) -> dict[str, Entry]:
     """The captions of each image, in the table's order, and its group."""
-    return _by_image(_read(path, EXAMPLE), Path())
-
-
-def _by_image(rows: Iterable[_Row], root: Path) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
-    for row in rows:
-        entry = entries.get(row.image)
-        if entry is None:
-            paths = tuple(root / file for file in (row.image, *row.further))
-            entry = entries[row.image] = Entry(paths, [], "")
-        entry.captions += row.captions
-        entry.group = row.group
-    return entries
+    return _read(path, Path(), EXAMPLE)[0]
 
 
 def _read(
-    path: Path, advice: str, images: Sequence[str] = (), captions: Sequence[str] = ()
-) -> list[_Row]:
-    """The rows; `images` are the columns of several images of each, `captions` its captions'.
+    path: Path,
+    root: Path,
+    advice: str,
+    images: Sequence[str] = (),
+    captions: Sequence[str] = (),
+) -> tuple[dict[str, Entry], dict[str, str | None]]:
+    """The entries below `root`, and the splits that rows name, by image.
 
-    `advice` is for a table without such columns.
+    `images` are the columns of several images of each row, `captions` its captions'; `advice` is
+    for a table without such columns.
     """
-    rows = []
-    further: dict[str, list[str]] = {}
+    entries: dict[str, Entry] = {}
+    splits: dict[str, str | None] = {}
     # alike in most rows
     columns = cache(partial(find_columns, images=images[:1], captions=captions))
     for location, values in _rows(path, columns, advice):
@@ -200,10 +191,15 @@ def _read(
                 further=names,
                 group=group_of(values),
             )
-            if further.setdefault(parsed.image, parsed.further) != parsed.further:
+            paths = tuple(root / file for file in (parsed.image, *parsed.further))
+            entry = entries.setdefault(parsed.image, Entry(paths, [], ""))
+            if entry.paths != paths:
                 raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")
-            rows.append(parsed)
-    return rows
+            entry.captions += parsed.captions
+            entry.group = parsed.group
+            if parsed.split:
+                splits[parsed.image] = split_called(parsed.split)
+    return entries, splits
 
 
 def find_columns(
@@ -258,7 +254,7 @@ def _rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
         yield from _text_rows(path, columns, advice)
         return
     if begin == b"[":
-        rows = read_json(path, FailFastList[dict[str, Any]], NAME)
+        rows: Iterable[dict[str, Any]] = read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
         rows = parse_json_lines(read_lines(path), dict[str, Any])
     for position, row in enumerate(rows):
