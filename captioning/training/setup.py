@@ -135,8 +135,7 @@ def build_backbone(
     changes = parts["data.view"].build()  # or it would be refused after features are computed
     if not (settings.data.cache_features or backbone.reads_images):
         raise CaptioningError(
-            "data.cache_features=false needs a backbone that reads images in every step, and this "
-            "one reads features: leave it at true"
+            "data.cache_features=false needs a backbone that reads images; this one does not"
         )
     if settings.data.views > 1:
         backbone.with_transform(changes.view(1))  # or it says that it has none
@@ -147,8 +146,9 @@ def check_images(settings: RunSettings, splits: Splits, backbone: Backbone) -> S
     """Open every image that is not opened anyway to compute features of it; with
     `data.skip_broken` unreadable ones are left out.
     """
-    skip, cached = settings.data.skip_broken, settings.data.cache_features
-    if backbone.reads_images and (backbone.trainable or skip or not cached):
+    skip = settings.data.skip_broken
+    opened = backbone.trainable or not settings.data.cache_features
+    if backbone.reads_images and (opened or skip):
         return readable(splits, backbone.transform, Path(settings.cache) / "photographs", skip)
     return splits
 
@@ -270,8 +270,14 @@ def open_inputs(
         viewed = f", {len(train):,} of them in {data.views} views" if viewers else ""
         store.folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(store.folder).free
-        text = "features: %s images%s, %.2f GB in %s, where %.2f GB are free"
-        log.info(text, f"{images:,}", viewed, size / 1e9, store.folder, free / 1e9)
+        log.info(
+            "features: %s images%s, %.2f GB in %s, where %.2f GB are free",
+            f"{images:,}",
+            viewed,
+            size / 1e9,
+            store.folder,
+            free / 1e9,
+        )
         if size > free:
             missing = MissingFeatures(cache, paths)
             open_from(missing)
