@@ -62,7 +62,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     import lightning as L  # here, because PyTorch takes seconds, after the first checks
 
     from captioning.data.subset import training_subset
-    from captioning.training import fit, setup
+    from captioning.training import fit, inputs, setup
     from captioning.training.agreement import check_agreement, has_own_parts
     from captioning.training.selection import select
 
@@ -98,7 +98,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
                 trainer = fit.build_trainer(in_folder, run.precision)
                 if not settings.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
-                data = setup.open_inputs(settings, parts, splits, module, data_set["train"])
+                data = inputs.open_inputs(settings, parts, splits, module, data_set["train"])
                 if settings.debug or has_own_parts(module.model):
                     check_agreement(module, data)
                 fit.fit(trainer, module, data, run.checkpoint())

@@ -33,7 +33,11 @@ from captioning.metrics.table import score_called
 from captioning.runs.folders.choices import keep_swept
 from captioning.runs.folders.record import Record
 
-ALIKE = ("captioning.runs.evaluation.data_set", "captioning.training.setup")
+ALIKE = (
+    "captioning.runs.evaluation.data_set",
+    "captioning.training.inputs",
+    "captioning.training.setup",
+)
 """Modules whose lines are often the same in all jobs of a sweep."""
 log = logging.getLogger(__name__)
 
