@@ -131,7 +131,7 @@ class Backbone(nn.Module):
         gradients = torch.set_grad_enabled(self.trainable and torch.is_grad_enabled())
         # In single precision: a frozen network as for a cache; on a CPU also a trained one, as a
         # backward pass in bfloat16 takes up to twice the time.
-        device = "cpu" if self.trainable else images.device.type
+        device = "cuda" if images.is_cuda and not self.trainable else "cpu"
         with gradients, torch.autocast(device, enabled=False):
             colours = self.transform.normalise(images[:, :3])
             # in the precision of the whole module
