@@ -4,6 +4,7 @@ The folder has the checkpoint, for every command that takes one, and the setting
 Nothing that the files name is run.
 """
 
+import shlex
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -72,7 +73,7 @@ def main(config: ConvertSettings) -> None:
     with atomic_folder(output) as draft:
         size = write_captioner(draft / "checkpoints" / "best.ckpt", settings, converted, weights)
         write_text(draft / "settings.yaml", yaml.safe_dump(converted.settings))
-    checkpoint = f"checkpoint={output}/checkpoints/best.ckpt"
+    checkpoint = shlex.quote(f"checkpoint={output}/checkpoints/best.ckpt")
     print(f"{output}: {size:,} parameters, {source.REPOSITORY}")
     features = "backbone=features" in converted.settings
     if not features:

@@ -57,6 +57,14 @@ def test_it_captions_and_shows_attention(folder):
     assert prediction.attention.shape == (2, 4, 4)
 
 
+def test_the_next_command_can_be_pasted(tmp_path, capsys):
+    converted(output := tmp_path / "a = b")
+    said = capsys.readouterr().out
+    assert (
+        f"next: captioning predict PHOTOGRAPH 'checkpoint={output}/checkpoints/best.ckpt'" in said
+    )
+
+
 def test_an_existing_folder_is_kept(folder):
     with pytest.raises(CaptioningError, match=r"output="):
         converted(folder)
