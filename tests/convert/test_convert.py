@@ -58,7 +58,7 @@ def test_it_captions_and_shows_attention(folder):
 
 
 def test_the_next_command_can_be_pasted(tmp_path, capsys):
-    converted(output := tmp_path / "a = b")
+    converted(output := tmp_path / "a b")
     said = capsys.readouterr().out
     assert (
         f"next: captioning predict PHOTOGRAPH 'checkpoint={output}/checkpoints/best.ckpt'" in said
