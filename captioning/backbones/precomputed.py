@@ -116,13 +116,13 @@ class Precomputed(FeatureOnlyBackbone):
                 for (files, own), room in zip(opened, row.split(self.grid[1]), strict=True):
                     vectors = files.features(own[number], self.dim, len(room), self.sample)
                     room[: len(vectors)] = vectors
+                    # missing vectors are NaN, as in `captioning.backbones.context`
+                    room[len(vectors) :] = torch.nan if self.partial else 0.0
 
             def batches_from(done: int) -> Iterator[Tensor]:
-                # missing vectors are NaN, as in `captioning.backbones.context`
-                missing = torch.nan if self.partial else 0.0
                 for first in range(done, len(examples), BATCH):
                     count = min(BATCH, len(examples) - first)
-                    rows = torch.full((count, self.positions, self.dim), missing).half()
+                    rows = torch.empty(count, self.positions, self.dim, dtype=torch.half)
                     list(pool.map(fill, rows, range(first, first + count)))
                     yield rows
 
