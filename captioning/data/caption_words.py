@@ -50,3 +50,8 @@ class CaptionWords:
         """How often each word occurs."""
         counts = np.bincount(self.numbers, minlength=len(self.lexicon)).tolist()
         return Counter({word: n for word, n in zip(self.lexicon, counts, strict=True) if n})
+
+
+def offsets(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Start offsets of consecutive pieces, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

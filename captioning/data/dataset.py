@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batch import Batch, BatchIndex, collate
-from captioning.data.caption_words import CaptionWords
+from captioning.data.caption_words import CaptionWords, offsets
 from captioning.data.example import Example, Reference, reference_counts, reference_words
 from captioning.data.image_files import HINT, Reading
 from captioning.data.vocabulary import Vocabulary
@@ -126,11 +126,11 @@ class CaptionDataset(Dataset[Batch]):
         references = reference_counts(examples)
         self.positions = np.arange(len(examples))
         image = np.repeat(self.positions, references)
-        first = np.repeat(_starts(references)[:-1], references)
+        first = np.repeat(offsets(references)[:-1], references)
         self._reference = (np.arange(len(kept)) - first)[kept].astype(np.int32)
         counts = np.bincount(image[kept], minlength=len(examples))
-        self._image_start = _starts(counts)
-        self._word_start = _starts(lengths[kept])
+        self._image_start = offsets(counts)
+        self._word_start = offsets(lengths[kept])
         self._words = ids[np.repeat(kept, lengths)]
         if drop_uncaptioned:
             self.positions = np.flatnonzero(counts)
@@ -174,8 +174,3 @@ class CaptionDataset(Dataset[Batch]):
         views = self._views
         inputs = self.inputs.rows(positions) if views is None else views.rows(positions, epoch)
         return collate(positions, inputs, captions)
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    """Start offsets of consecutive pieces, and the end of the last."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import SkipValidation
 
 from captioning.config.types import given_path, validated
+from captioning.data.caption_words import offsets
 from captioning.data.readers.parsing import at
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
@@ -102,8 +103,8 @@ class Subwords(Vocabulary):
 
     def encode_all(self, captions: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
         encoded = [self.encode(words) for words in captions]
-        starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        return np.fromiter(chain.from_iterable(encoded), np.int32), starts
+        ids = np.fromiter(chain.from_iterable(encoded), np.int32)
+        return ids, offsets(list(map(len, encoded)))
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
         numbers, number, begun, between = [], 0, False, False
