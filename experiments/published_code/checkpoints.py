@@ -23,9 +23,6 @@ from captioning.captioner import TrainedCaptioner
 from captioning.convert.sources import meshed_memory, sgrvinod
 from captioning.decoding import beam_search
 
-LONGEST = {"meshed_memory": 20, "sgrvinod": 50}
-"""Words of a caption."""
-
 
 def compared(folder: Path) -> Iterator[tuple[str, TrainedCaptioner, Any]]:
     """Name, captioner and context set of each checkpoint."""
@@ -70,7 +67,7 @@ def main() -> None:
                 beams["1"] = golden["greedy"]
             equal = total = 0
             for width, captions in beams.items():
-                longest = LONGEST.get(name, self_critical.LONGEST)
+                longest = loaded.config["decoding"]["max_length"]
                 ours = beam_search(
                     loaded.first.model, context, int(width), longest, length_penalty=0.0
                 )
