@@ -12,7 +12,6 @@ from captioning.config.types import locate
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.files import packaged_text
-from captioning.metrics.bert import BertScore
 from captioning.metrics.cider import Cider
 from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.meteor import Meteor
@@ -21,16 +20,9 @@ from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
 from captioning.metrics.spice import Spice
 from captioning.metrics.statistics import IN_GROUP
 
-_CLASSES = (
-    Bleu,
-    Meteor,
-    RougeL,
-    Cider,
-    Spice,
-    ErrorRate,
-    BertScore,
-)
-METRICS: Mapping[str, type[Metric]] = {metric.name: metric for metric in _CLASSES}
+METRICS: Mapping[str, type[Metric]] = {
+    metric.name: metric for metric in (Bleu, Meteor, RougeL, Cider, Spice, ErrorRate)
+}
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
 DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 HEADLINE = "CIDEr"

@@ -109,14 +109,6 @@ def _of_hub(repository: str, revision: str | None) -> Path:
     return path
 
 
-def hub_folder(repository: str) -> Path:
-    """The folder of a model's settings and safetensors on the hub, or in the hub's cache."""
-    from huggingface_hub import snapshot_download  # here, because it takes a second
-
-    files = ["*.json", "*.jinja", f"*{SUFFIX}"]
-    return Path(snapshot_download(repository, allow_patterns=files, token=hub_token()))
-
-
 def _check_tag(response: Any) -> None:
     """Refuse the answer of a hub whose tag, by which its cache calls the file, is no name."""
     for name in ("ETag", "X-Linked-Etag") if response.request.method == "HEAD" else ():

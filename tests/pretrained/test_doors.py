@@ -27,7 +27,7 @@ OPENER = {
 """Folders and tokenizers go through these alone."""
 FILES = {
     "pretrained/library.py": {"safe_open"},  # shapes
-    "pretrained/named.py": {"hf_hub_download", "snapshot_download"},  # whose files are opened above
+    "pretrained/named.py": {"hf_hub_download"},  # whose file is opened below
     "runs/checkpoints/checkpoint.py": {"safe_open", "torch.load"},
     "backbones/weights.py": {"load_file", "torch.load"},
     # pickles, by a reader with a closed list of names: tests/convert/test_unpickle.py
@@ -96,7 +96,7 @@ def test_the_page_on_safety_has_a_row_for_each_setting_that_names_a_folder():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("load", "load_model"):
                 keys |= {word.value for word in node.args[1:2] if isinstance(word, ast.Constant)}
-    assert keys == {"bert.model", "checkpoint", "model.path"}
+    assert keys == {"checkpoint", "model.path"}
     page = (PACKAGE.parent / "conf" / "safety.md").read_text()
     for key in (*keys, "clip", "data.vocabulary.subwords"):
         assert re.search(rf"^\|.*`{key}[`=].*\|.*\|$", page, re.MULTILINE), key

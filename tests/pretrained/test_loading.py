@@ -22,11 +22,11 @@ from support import little_memory
 from tokenizers import Tokenizer, normalizers, processors
 
 from captioning.errors import CaptioningError
-from captioning.metrics.bert import BertScore
 from captioning.metrics.open_clip import embed
 from captioning.models.language_model import LanguageModel
 from captioning.pretrained.library import check_sizes, read_settings
 from captioning.pretrained.loading import CLIP_SIDE, OF_CLIP, load, load_model
+from experiments.bertscore.metric import LAYER, MODEL, BertScore
 
 TEXTS = {"captions": ["a dog"]}
 CODE = """
@@ -55,7 +55,14 @@ def embedded(folder):
 
 
 def scored(folder):
-    return BertScore(model=str(folder / "bert"), layer=1).compute([["a dog"]], [["a man"]])
+    return bert_score(folder / "bert").compute([["a dog"]], [["a man"]])
+
+
+def bert_score(model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MODEL, str(model))
+        patch.setenv(LAYER, "1")
+        return BertScore()
 
 
 def has_code(folder):
@@ -301,24 +308,24 @@ def test_a_tokenizer_of_a_folder_neither_pads_nor_reads_other_files(folders, the
 def test_what_is_loaded_is_what_the_library_loads(folders):
     folder, text = folders / "bert", "a dog plays with the ball"
     state = load_file(folder / "model.safetensors")
-    model = load_model("AutoModel", "bert.model", folder).state_dict()
+    model = load_model("AutoModel", "model.path", folder).state_dict()
     assert all(torch.equal(model[name], state[name]) for name in state)
     expected = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
-    tokens = load("AutoTokenizer", "bert.model", folder)
+    tokens = load("AutoTokenizer", "model.path", folder)
     assert tokens(text)["input_ids"] == expected
 
 
 def test_settings_of_a_tokenizer_are_kept(theirs):
     names = ["input_ids", "attention_mask"]
     written(theirs, "tokenizer_config.json", {"model_input_names": names, "pad_token": "dog"})
-    tokens = load("AutoTokenizer", "bert.model", theirs / "bert")
+    tokens = load("AutoTokenizer", "model.path", theirs / "bert")
     assert [*tokens("a man")] == names
     assert tokens.pad_token_id == tokens.convert_tokens_to_ids("dog") == 5
 
 
 def test_a_model_of_the_hub_is_read_as_a_folder_is(folders, elsewhere, monkeypatch):
     files = {file.name: file.read_bytes() for file in (folders / "bert").iterdir()}
-    named = BertScore(model=REPOSITORY, layer=1)
+    named = bert_score(REPOSITORY)
     with serving(Hub(files | {"pytorch_model.bin": b"x"}), monkeypatch) as hub:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(elsewhere / "one"))
         assert named.compute([["a dog"]], [["a man"]]).per_image == scored(folders).per_image
@@ -326,4 +333,4 @@ def test_a_model_of_the_hub_is_read_as_a_folder_is(folders, elsewhere, monkeypat
         hub.files["generation_config.json"] = json.dumps(CODED).encode()
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(elsewhere / "other"))
         with refuses("auto_map"):
-            BertScore(model=REPOSITORY, layer=1).compute([["a dog"]], [["a man"]])
+            bert_score(REPOSITORY).compute([["a dog"]], [["a man"]])

@@ -1,8 +1,7 @@
 """The settings of `evaluate`, and which of them go together."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import Interval
 from omegaconf import open_dict
 
 from captioning.config.settings import (
@@ -10,7 +9,7 @@ from captioning.config.settings import (
     Settings,
     check_folder,
 )
-from captioning.config.types import Count, Distinct, Name, PathText, Seconds, given_path
+from captioning.config.types import Distinct, Name, PathText, Seconds, given_path
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
@@ -28,17 +27,6 @@ class DataOverrides(Settings, extra="allow"):
     """images per batch; null: as in the run"""
     groups: str | None = None
     """also scores by group: a column or key of the images, or length; null: as in the run"""
-
-
-class BertSettings(Settings):
-    """Settings of BERTScore."""
-
-    model: PathText
-    """of BERTScore: a folder of transformers, or a name on the Hugging Face Hub"""
-    layer: Count
-    """whose features are compared, from 1"""
-    baseline: Annotated[float, Interval(gt=-1, lt=1)] | None
-    """F of unrelated sentences b, to rescale BERTScore to (F - b) / (1 - b)"""
 
 
 class EvaluateSettings(CaptionerSettings):
@@ -74,8 +62,7 @@ class EvaluateSettings(CaptionerSettings):
     common_only: bool
     """true: score only images that are in all files, and count them"""
     metrics: MetricNames
-    """also WER, BERTScore, SPICE (a large download and Java 8 to 14)"""
-    bert: BertSettings
+    """also WER, SPICE (a large download and Java 8 to 14)"""
     embeddings: list[PathText]
     """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""
     clip: PathText | None

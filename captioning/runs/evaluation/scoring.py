@@ -11,7 +11,6 @@ from captioning.config.types import given_path
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.bert import BertScore
 from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.metric import Metric
 from captioning.runs.evaluation.captions import write_captions
@@ -41,9 +40,6 @@ class Scoring:
         self._shuffled, self.language = config.shuffled, language
         scored = {image: texts for image, texts in references.items() if texts}
         chosen: list[str | Metric] = [*config.metrics, *metrics]
-        if BertScore.name in chosen:
-            place = chosen.index(BertScore.name)
-            chosen[place] = BertScore(language.code, config.timeout, **config.bert.plain)
         embed = None
         if config.clip is not None:
             from captioning.metrics import open_clip  # here, because PyTorch takes seconds

@@ -5,10 +5,14 @@ Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020.
 T tokens of a text without the first and the last one, which mark its ends, d features.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
 
 from captioning.config.types import given_path
 from captioning.data.words import ENGLISH
@@ -18,7 +22,7 @@ from captioning.metrics.metric import Fields, Images, Metric, Texts, first_pairs
 from captioning.metrics.statistics import MetricResult
 from captioning.pretrained.library import library_digest, read_folder
 from captioning.pretrained.loading import load, load_model
-from captioning.pretrained.named import hub_folder
+from captioning.pretrained.named import SUFFIX, hub_token
 from captioning.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -26,6 +30,18 @@ if TYPE_CHECKING:
 
 BATCH, IMAGES = 64, 256  # texts that are computed, and images whose features are held, at a time
 LONGEST = 512  # tokens of a text, which is cut there
+MODEL, LAYER, BASELINE = "BERTSCORE_MODEL", "BERTSCORE_LAYER", "BERTSCORE_BASELINE"
+
+
+class Settings(BaseModel):
+    """Variables of the environment."""
+
+    model: str = Field("roberta-large", alias=MODEL)
+    """a folder of `transformers` with safetensors, or a name on the Hugging Face Hub"""
+    layer: int = Field(17, alias=LAYER, ge=1)
+    """whose features are compared, from 1; 17 is that of the authors for roberta-large"""
+    baseline: float | None = Field(None, alias=BASELINE, gt=-1, lt=1)
+    """F of unrelated sentences b, from the authors' tables: scores are (F - b) / (1 - b) then"""
 
 
 class BertScore(Metric):
@@ -33,32 +49,18 @@ class BertScore(Metric):
 
     Of a single pair it is what `torchmetrics` 1.9 computes. Of several pairs that function compares
     captions with the references of other images (its issue 2728), and is not used.
-
-    Args:
-        language: of the captions.
-        timeout: unused.
-        model: a folder of `transformers` with safetensors, or a name on the Hugging Face Hub.
-        layer: whose features are compared, from 1; 17 is that of the authors for roberta-large.
-        baseline: F of unrelated sentences b, from the authors' tables: scores are
-            (F - b) / (1 - b) then.
     """
 
     name = "BERTScore"
     scores = (main_score("BERTScore", "x 100", mean=True),)
     tokenized = False
 
-    def __init__(
-        self,
-        language: str = ENGLISH,
-        timeout: float = 60.0,
-        model: str = "roberta-large",
-        layer: int = 17,
-        baseline: float | None = None,
-    ):
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0):
         super().__init__(language, timeout)
-        self.model, self.layer, self.baseline = given_path(model), layer, baseline
+        given = Settings.model_validate({**os.environ})
+        self.model, self.layer, self.baseline = given_path(given.model), given.layer, given.baseline
         if self.model.is_dir():
-            read_folder("bert.model", model)
+            read_folder(MODEL, self.model)
 
     def signature(self, references: Texts) -> Fields:
         fields = {"model": self.model, "layer": self.layer, "baseline": self.baseline}
@@ -79,13 +81,13 @@ class BertScore(Metric):
         import torch  # here, because commands start without it
 
         name, layer = self.model, self.layer
-        folder = name if name.is_dir() else hub_folder(str(name))
-        tokenizer = load("AutoTokenizer", "bert.model", folder, padding_side="right")
-        model = load_model("AutoModel", "bert.model", folder).eval()
+        folder = name if name.is_dir() else _hub_folder(str(name))
+        tokenizer = load("AutoTokenizer", MODEL, folder, padding_side="right")
+        model = load_model("AutoModel", MODEL, folder).eval()
         device, layers = get_device("auto"), model.config.num_hidden_layers
         model.to(device)
         if not 1 <= layer <= layers:
-            raise CaptioningError(f"layer={layer} is not among the {layers} of {name}")
+            raise CaptioningError(f"{LAYER}={layer} is not among the {layers} of {name}")
         cut = {"padding": True, "truncation": True, "max_length": LONGEST}
 
         @torch.inference_mode()
@@ -128,3 +130,11 @@ def _f_score(caption: "Tensor", reference: "Tensor") -> float:
     cosines = caption @ reference.T
     precision, recall = cosines.amax(1).mean().item(), cosines.amax(0).mean().item()
     return 2 * precision * recall / (precision + recall)
+
+
+def _hub_folder(repository: str) -> Path:
+    """The folder of a model's settings and safetensors on the hub, or in the hub's cache."""
+    from huggingface_hub import snapshot_download  # here, because it takes a second
+
+    files = ["*.json", "*.jinja", f"*{SUFFIX}"]
+    return Path(snapshot_download(repository, allow_patterns=files, token=hub_token()))

@@ -6,7 +6,8 @@ from refusals import refuses
 from torchmetrics.functional.text.bert import bert_score
 
 from captioning.metrics import Scorer
-from captioning.metrics.bert import BertScore
+from captioning.metrics.table import build_metrics
+from experiments.bertscore.metric import BASELINE, LAYER, MODEL, BertScore
 
 CAPTIONS = ["a dog runs on the grass", "a man", "", "the red ball", "a man plays with a ball"]
 REFERENCES = [
@@ -25,6 +26,12 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def chosen(folder, monkeypatch):
+    monkeypatch.setenv(MODEL, str(folder))
+    monkeypatch.setenv(LAYER, "1")
+
+
 @pytest.fixture(scope="module")
 def expected(folder):
     """Of pairs, one at a time: of several, torchmetrics compares those of different images."""
@@ -36,7 +43,7 @@ def expected(folder):
 
 
 def test_each_image_has_that_of_torchmetrics(folder, expected):
-    scorer = Scorer(REFERENCES, [BertScore(model=folder, layer=1)])
+    scorer = Scorer(REFERENCES, [BertScore()])
     scores = scorer.score(dict(enumerate(CAPTIONS)))
     assert [each["BERTScore"] / 100 for each in scores.per_image] == pytest.approx(
         expected, abs=1e-6
@@ -48,12 +55,20 @@ def test_each_image_has_that_of_torchmetrics(folder, expected):
     assert f"|model:{folder.name}|layer:1|sha256:" in signature
 
 
-def test_a_baseline_rescales(folder, expected):
-    metric = BertScore(model=folder, layer=1, baseline=0.5)
-    found = metric.compute([[text] for text in CAPTIONS], REFERENCES).per_image["BERTScore"]
+def test_a_baseline_rescales(expected, monkeypatch):
+    monkeypatch.setenv(BASELINE, "0.5")
+    found = BertScore().compute([[text] for text in CAPTIONS], REFERENCES).per_image["BERTScore"]
     assert found == pytest.approx([2 * score - 1 for score in expected], abs=1e-6)
 
 
-def test_a_layer_that_the_model_has_not(folder):
-    with refuses("layer=3"):
-        BertScore(model=folder, layer=3).compute([["a"]], [["a"]])
+def test_a_layer_that_the_model_has_not(monkeypatch):
+    monkeypatch.setenv(LAYER, "3")
+    with refuses("BERTSCORE_LAYER=3"):
+        BertScore().compute([["a"]], [["a"]])
+
+
+@pytest.mark.parametrize("variable, value", [(LAYER, "0"), (LAYER, "x"), (BASELINE, "1")])
+def test_variables_are_checked_before_a_caption_is_made(variable, value, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    with refuses(variable):
+        build_metrics(["experiments.bertscore.metric.BertScore"])
