@@ -40,12 +40,10 @@ WITH = {
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
     ("model", "language_model"): ["model.size=small"],
-    ("backbone", "several_images"): ["data=r2gen"],
     ("experiment", "data_size"): ["data.train_images=2"],
 }
 """What an option needs beside it."""
 BACKBONES = {
-    "several_images": ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"],
     "vgg11": ["backbone=small_cnn"],  # a large one has its own turn
     "bundled": ["backbone=small_cnn"],
 }
@@ -171,3 +169,12 @@ def test_experiments_with_modules_of_their_own_take_a_step(name, experiment, els
         parallel(elsewhere)
         config.data.root = str(elsewhere)
     takes_a_step(miniature(config), elsewhere)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("data", ["r2gen", "levir_cc"])
+def test_data_sets_of_several_images_take_a_step(data, photographs, elsewhere):
+    files = CONF.parent / "experiments" / "several_images"
+    of = ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
+    config = with_files(photographs, f"hydra.searchpath=[file://{files}]", f"data={data}", *of)
+    takes_a_step(config, elsewhere)

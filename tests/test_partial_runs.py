@@ -24,6 +24,8 @@ from experiments.onnx.graphs import captioner_graphs
 pytestmark = QUIET
 TWO = Path(__file__).parents[1] / "experiments" / "two_backbones"
 MODULE = "experiments.two_backbones.side_by_side"
+SEVERAL = f"hydra.searchpath=[file://{TWO.with_name('several_images')}]"
+SEVERAL_MODULES = ["experiments.several_images.several_images", "experiments.several_images.r2gen"]
 WIDE = (60, 20)
 TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attention.images=1"]
 
@@ -147,7 +149,7 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
 def test_examples_of_several_images_from_training_to_maps(trainable):
     of = {"grid": 6, "resize": "pad", "trainable": trainable}
     chosen = ["backbone@backbone.of=small_cnn", *(f"backbone.of.{k}={v}" for k, v in of.items())]
-    folder = trained(*chosen, data="r2gen")
+    folder = trained(SEVERAL, *chosen, data="r2gen")
     (line,) = captions_of(folder)
     assert (line["image_id"], line["photograph"]) == ("report 3", "3.jpg+4.jpg")
     (kept,) = read(folder / "attention.npz")
@@ -156,16 +158,18 @@ def test_examples_of_several_images_from_training_to_maps(trainable):
     assert seen[:, 2:4].all()  # the rows of both that are no padding
     assert not seen[:, [0, 1, 4, 5]].any()
     assert (folder / "attention" / "report_3.png").exists()
-    evaluated(folder, "save_attention=1")
+    modules = f"modules=[{','.join(SEVERAL_MODULES)}]"
+    evaluated(folder, "save_attention=1", modules)
     assert captions_of(Path("runs/evaluate"))[0]["caption"] == line["caption"]
 
     photographs, file = Path("photographs/images"), folder / "checkpoints" / "best.ckpt"
-    captioner, pair = captioning.load(file, "cpu"), (photographs / "3.jpg", photographs / "4.jpg")
+    captioner = captioning.load(file, "cpu", modules=SEVERAL_MODULES)
+    pair = photographs / "3.jpg", photographs / "4.jpg"
     found, alone = captioner.caption([pair, pair[0]])
     assert (found.caption, found.attention.shape[1:]) == (line["caption"], (6, 12))
     assert alone.attention[:, 2:4, :6].all()
     assert not alone.attention[:, :, 6:].any()
-    settings = ["device=cpu", f"checkpoint={file}", "attention=true", "save_attention=1"]
+    settings = ["device=cpu", f"checkpoint={file}", "attention=true", "save_attention=1", modules]
     name = "+".join(map(str, pair))
     called(predict.main, *settings, f"images={name}")
     (kept,) = read(Path("attention/attention.npz"))
@@ -174,9 +178,9 @@ def test_examples_of_several_images_from_training_to_maps(trainable):
 
     for setting in ("images=photographs", "corruptions=[full,dark]"):
         with refuses("one image per example"):
-            evaluated(folder, setting)
+            evaluated(folder, setting, modules)
     with refuses("one image per example"):
-        load_captioners([file], "cpu", [])
+        load_captioners([file], "cpu", SEVERAL_MODULES)
     with refuses("one image per example"):
         captioner_graphs(captioner)
 
@@ -194,7 +198,7 @@ def test_what_reads_one_image_is_refused_before_features_are_computed(settings, 
     of = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.of.grid=6"]
     of = [] if "backbone=small_cnn" in settings else of
     with refuses(cause):
-        small_run("data=r2gen", "data.root=photographs", *of, *settings)
+        small_run(SEVERAL, "data=r2gen", "data.root=photographs", *of, *settings)
     assert not Path("cache/features").exists()
 
 

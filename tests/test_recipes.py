@@ -53,6 +53,7 @@ def remote_sensing():
 def radiology():
     make_photographs(Path("IU"))
     Path("IU/captions.txt").unlink()
+    Path("experiments").symlink_to(Path(PACKAGE) / "experiments")
 
 
 def another_tool():

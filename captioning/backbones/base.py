@@ -185,8 +185,8 @@ class Backbone(nn.Module):
             if len(sources) > self.images:
                 raise CaptioningError(
                     f"an example has {len(sources)} images ({JOIN.join(map(str, sources)):.200}), "
-                    f"and this backbone reads {self.images}: train with backbone=several_images "
-                    f"backbone.images={len(sources)}"
+                    f"and this backbone reads {self.images}: train with one that reads several, "
+                    f"as in experiments/several_images, and backbone.images={len(sources)}"
                 )
 
     def read(self, sources: Sequence[Source]) -> Tensor:
@@ -238,7 +238,7 @@ def check_one_image(backbones: Iterable[Backbone], what: str) -> None:
     for backbone in backbones:
         if backbone.images > 1:
             raise CaptioningError(
-                f"{what} takes one image per example, and backbone=several_images reads "
+                f"{what} takes one image per example, and {type(backbone).__name__} reads "
                 f"{backbone.images}: leave it out; captioning predict and evaluate caption them"
             )
 

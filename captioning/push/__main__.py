@@ -225,9 +225,8 @@ def card(
 
 def _title_and_images(config: Config) -> tuple[str, int]:
     """Name the model and its backbone; and how many images a caption may be of."""
-    backbone, images = config["backbone"], 1
-    if class_name(backbone) == "SeveralImages":
-        backbone, images = backbone["of"], backbone["images"]
+    images = config["backbone"].get("images", 1)
+    backbone = config["backbone"].get("of", config["backbone"])
     chosen = config.get("choices", {}).get("model")
     model = config["model"].get("title") or chosen or class_name(config["model"])
     return f"{model} on {backbone.get('name') or class_name(backbone)}", images

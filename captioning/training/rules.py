@@ -56,7 +56,7 @@ def check_rules(
             if isinstance(part, RecurrentEncoder) or getattr(part, "flat", False):
                 raise CaptioningError(
                     f"{type(part).__name__} reads the vectors of one image in their order, and "
-                    f"backbone=several_images has {backbone.images}: choose another part"
+                    f"{type(backbone).__name__} has {backbone.images}: choose another part"
                 )
     rates = settings.optimizer
     if not backbone.trainable:

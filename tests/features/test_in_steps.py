@@ -12,10 +12,10 @@ from support import FROZEN, MODEL, QUIET, called, flickr8k, rows_of
 from torch.testing import assert_close
 
 from captioning import evaluate, run
-from captioning.backbones.several_images import SeveralImages
 from captioning.data.example import Example
 from captioning.data.views import RandomChange
 from captioning.features.build import FeatureStore, MissingFeatures
+from experiments.several_images.several_images import SeveralImages
 from experiments.two_backbones.side_by_side import ConcatBackbone
 
 pytestmark = QUIET

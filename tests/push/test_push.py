@@ -155,7 +155,7 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best, tmp_pa
 
 
 def test_several_images_of_an_example(best, tmp_path):
-    several = {"_target_": "captioning.backbones.several_images.SeveralImages", "images": 3}
+    several = {"_target_": "experiments.several_images.several_images.SeveralImages", "images": 3}
 
     def three(config):
         config["backbone"] = {**several, "of": config["backbone"]}

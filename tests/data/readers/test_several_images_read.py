@@ -7,10 +7,10 @@ from refusals import refuses
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.r2gen import R2GenReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
+from experiments.several_images.r2gen import R2GenReader
 
 DOG = (Reference("A dog.", ("a", "dog")),)
 SHARES = {"train": (0, 1), "val": (0, 1), "test": (0, 1)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from counting import CountingCNN, counted, photographs
+from features.counting import CountingCNN, counted, photographs
 from models.tensors import has_gradients
 from refusals import refuses
 from torch.testing import assert_close
@@ -13,11 +13,11 @@ from torch.testing import assert_close
 from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
-from captioning.backbones.several_images import SeveralImages
 from captioning.data.example import Example, data_digest
 from captioning.data.example import image_names as names
 from captioning.data.views import NAMED
 from captioning.features.build import FeatureStore
+from experiments.several_images.several_images import SeveralImages
 from experiments.two_backbones.side_by_side import ConcatBackbone
 
 V, CELLS = 3, 9
