@@ -13,7 +13,6 @@ from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, one_line
 from captioning.files import packaged_text
 from captioning.metrics.cider import Cider
-from captioning.metrics.clip import ClipScore, PacScore
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
 from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
@@ -36,7 +35,6 @@ BOUND = " (bound)"
 def _rows() -> Iterator[ScoreType]:
     for name, metric in METRICS.items():
         yield from (replace(score, metric=name) for score in metric.scores)
-    yield from (*ClipScore.scores, *PacScore.scores)
     # of every system, and of metrics outside the package that records have
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = DIGITS.get(row["unit"], 2)

@@ -6,19 +6,15 @@ with settings that are known, by a call that forbids the rest.
 """
 
 import json
-import logging
-import math
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from captioning.config.types import given_path
 from captioning.errors import CaptioningError, listed, naming
 from captioning.files import LARGEST_JSON, MAX_TEXT, read_bytes
 from captioning.pretrained.library import (
     CONFIG,
-    check_sizes,
     read_folder,
     read_settings,
     tensor_shapes,
@@ -35,18 +31,6 @@ TOKENS = re.compile(
     r"tokenize_chinese_chars|add_prefix_space|trim_offsets|keep_accents|remove_space|\w+_lang"
 )
 """Settings of a tokenizer that the library gets: none of them names a file."""
-CLIP_CONFIG, CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
-CLIP_SIDE = 2**10  # of images, of which many are read at a time
-OF_CLIP = (
-    "model_cfg, preprocess_cfg, vision_cfg, text_cfg, embed_dim, quick_gelu, custom_text, "
-    "init_logit_scale, init_logit_bias, nonscalar_logit_scale, image_size, layers, width, "
-    "head_width, heads, patch_size, mlp_ratio, ls_init_value, patch_dropout, attentional_pool, "
-    "attn_pooler_queries, attn_pooler_heads, no_ln_pre, final_ln_after_pool, pool_type, "
-    "proj_type, proj_bias, output_tokens, context_length, vocab_size, embed_cls, pad_id, eos_id, "
-    "no_causal_mask, act_kwargs, approximate, norm_kwargs, eps, size, mode, mean, std, "
-    "interpolation, resize_mode, fill_color"
-)
-"""Settings of networks of open_clip itself; others name models of timm and of `transformers`."""
 
 
 def load_model(kind: str, key: str, setting: object) -> Any:
@@ -99,32 +83,3 @@ def _copy(folder: Path, copy: Path) -> None:
             if file.name in OF_TOKENS:
                 content = {name: content[name] for name in content if TOKENS.fullmatch(name)}
             (copy / file.name).write_text(json.dumps(content))
-
-
-def load_clip(setting: object) -> tuple[Any, Any, Any]:
-    """Network, transform of images and tokenizer of a folder of open_clip with its weights."""
-    given, folder = f"clip={setting}", given_path(setting)
-    if not (folder / CLIP_WEIGHTS).is_file():
-        raise CaptioningError(f"{given} has no {CLIP_WEIGHTS}")
-    content, shapes = read_settings(given, folder / CLIP_CONFIG, OF_CLIP), tensor_shapes(folder)
-    check_sizes(given, content, shapes, CLIP_SIDE)
-    try:
-        import open_clip
-    except ImportError as error:
-        raise CaptioningError(f"{given} needs open_clip: pip install 'captioning[clip]'") from error
-    from captioning.pretrained.allocation import AllocationLimit
-
-    logging.root.addFilter(_is_of_others)
-    source = f"local-dir:{folder}"
-    with naming(f"{given} cannot be loaded"), AllocationLimit.for_file(shapes):
-        model, _, transform = open_clip.create_model_and_transforms(source, require_pretrained=True)
-        tokenizer = open_clip.get_tokenizer(source)
-    numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    if numbers > 1 + sum(map(math.prod, shapes)):  # one may be new, a bias
-        raise CaptioningError(f"{given} describes more positions than its weights have")
-    return model.eval(), transform, tokenizer
-
-
-def _is_of_others(record: logging.LogRecord) -> bool:
-    """Tell whether a line of the log is not one of the fifteen of open_clip's steps."""
-    return "open_clip" not in record.pathname

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from caption_files import annotations, results
 from evaluating import (
@@ -136,29 +135,6 @@ def test_captions_of_the_next_image_and_of_some_images(command):
     annotations("two_references.json", {i: REFERENCES[i] for i in two})
     command("captions=two.json", "references=two_references.json", QUICK, "name=two")
     assert (read("two")[0], read("two")[2]) == (scores, lines)
-
-
-def test_clip_scores(command):
-    both = [*FILES, "embeddings=[ours.npz]", QUICK]
-    command(*both)
-    assert read("evaluate")[0]["CLIPScore"] is None
-    texts = read_json("ours.texts.json")
-    assert texts["ids"] == [*REFERENCES]
-    given = {
-        "images": np.tile([1.0, 0.0], (5, 1)),
-        "captions": np.tile([0.4, (1 - 0.4**2) ** 0.5], (5, 1)),
-        "references": np.tile([1.0, 0.0], (len(texts["references"]), 1)),
-    }
-    np.savez("ours.npz", **given, texts=texts["texts"], model="a model", cut=77)
-    command(*both, "name=last")
-    scores, provenance, _ = read("last")
-    assert scores["CLIPScore"] == pytest.approx(100)
-    assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
-    command(*both, "pac_s=true", "name=pac")
-    scores, provenance, captions = read("pac")
-    assert scores["PAC-S"] == pytest.approx(80)
-    assert captions[0]["scores"]["RefPAC-S"] == pytest.approx(100 * 2 / (1 / 0.8 + 1 / 0.4))
-    assert provenance["signatures"]["PAC-S"].startswith("PAC-S|w:2.0|model:a model|")
 
 
 def test_scores_are_kept_when_java_fails(command, monkeypatch):

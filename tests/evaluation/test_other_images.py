@@ -193,7 +193,6 @@ REFUSED = {
     "{cached} images=photographs corruptions=[full,sepia]": "corruptions[1]=sepia",
     "{cached} images=photographs references=no.json": "no.json",
     "{cached} images=photographs references=others.csv": "references=others.csv",
-    "{cached} images=photographs embeddings=[no.npz]": "references",
     "{cached} images=empty": "images=empty",
     "{cached} data=csv data.root=empty images=photographs": "images=FOLDER",
 }

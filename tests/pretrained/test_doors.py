@@ -18,8 +18,6 @@ LOADING = re.compile(
 OPENER = {
     "pretrained/loading.py": {
         "getattr(transformers, kind).from_pretrained",
-        "open_clip.create_model_and_transforms",
-        "open_clip.get_tokenizer",
     },
     "pretrained/tokenizer.py": {"library.Tokenizer.from_str", "subprocess.run"},
     "pretrained/trial.py": {"Tokenizer.from_str"},  # in a process of its own
@@ -65,7 +63,6 @@ SAFE = {
         "local_files_only": True,
         "trust_remote_code": False,
     },
-    "open_clip.create_model_and_transforms": {"require_pretrained": True},
 }
 
 
@@ -98,5 +95,5 @@ def test_the_page_on_safety_has_a_row_for_each_setting_that_names_a_folder():
                 keys |= {word.value for word in node.args[1:2] if isinstance(word, ast.Constant)}
     assert keys == {"checkpoint", "model.path"}
     page = (PACKAGE.parent / "conf" / "safety.md").read_text()
-    for key in (*keys, "clip", "data.vocabulary.subwords"):
+    for key in (*keys, "CLIP_WEIGHTS", "data.vocabulary.subwords"):
         assert re.search(rf"^\|.*`{key}[`=].*\|.*\|$", page, re.MULTILINE), key

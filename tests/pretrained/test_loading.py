@@ -22,11 +22,11 @@ from support import little_memory
 from tokenizers import Tokenizer, normalizers, processors
 
 from captioning.errors import CaptioningError
-from captioning.metrics.open_clip import embed
 from captioning.models.language_model import LanguageModel
 from captioning.pretrained.library import check_sizes, read_settings
-from captioning.pretrained.loading import CLIP_SIDE, OF_CLIP, load, load_model
+from captioning.pretrained.loading import load, load_model
 from experiments.bertscore.metric import LAYER, MODEL, BertScore
+from experiments.clip_scores.embed import KNOWN, LARGEST_SIDE, embed
 
 TEXTS = {"captions": ["a dog"]}
 CODE = """
@@ -116,7 +116,7 @@ def test_networks_that_open_clip_publishes_have_known_settings(tmp_path):
         text = json.dumps(open_clip.get_model_config(name))
         file.write_text(text)
         if not re.search("hf_|timm_|multimodal_cfg", text):
-            check_sizes("it", read_settings("it", file, OF_CLIP), [[49408]], CLIP_SIDE)
+            check_sizes("it", read_settings("it", file, KNOWN), [[49408]], LARGEST_SIDE)
             plain += 1
     assert plain > 40
 

@@ -63,12 +63,6 @@ class EvaluateSettings(CaptionerSettings):
     """true: score only images that are in all files, and count them"""
     metrics: MetricNames
     """also WER, SPICE (a large download and Java 8 to 14)"""
-    embeddings: list[PathText]
-    """[FILE.npz] for CLIPScore; if it does not exist, the texts to embed are written next to it"""
-    clip: PathText | None
-    """a folder of open_clip's weights, to compute CLIPScore of a checkpoint"""
-    pac_s: bool
-    """true: the weights are those of PAC-S, which is computed instead of CLIPScore"""
     timeout: Seconds
     """seconds without an answer after which a Java scorer is given up"""
     results: PathText | None
@@ -105,11 +99,6 @@ def check_evaluation(config: EvaluateSettings) -> None:
     trained = config.checkpoint is not None or config.decoding.ensemble is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
-    if config.clip is not None and not (trained and config.embeddings):
-        raise CaptioningError(
-            "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: "
-            "give both"
-        )
     if config.results is not None:
         check_folder("results", given_path(config.results).parent)
     if trained:
@@ -137,8 +126,6 @@ def check_captioning(config: EvaluateSettings) -> None:
         raise CaptioningError(
             "images=FOLDER and another data set are two things to caption: leave one of them out"
         )
-    if images and not referred and config.embeddings:
-        raise CaptioningError("CLIPScore needs references: give references=FILE with images=FOLDER")
     config.check_checkpoints()
     if is_untrained(config.checkpoint) and not (images or another):
         raise CaptioningError(

@@ -144,8 +144,6 @@ class DataSet:
                     "photographs: leave images and corruptions out, and it is evaluated on a data "
                     "set"
                 )
-        if config.embeddings:
-            check_one_image(backbones, "CLIPScore")
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             training = None

@@ -1,18 +1,14 @@
 """Write and score the captions of an evaluation."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from captioning.config.schemas.evaluate import EvaluateSettings
-from captioning.config.types import given_path
 from captioning.data.readers.parsing import ImageId
 from captioning.data.words import Language
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.clip import ClipScore, PacScore
-from captioning.metrics.metric import Metric
 from captioning.runs.evaluation.captions import write_captions
 
 
@@ -39,16 +35,6 @@ class Scoring:
         self.groups: dict[str, dict[str, float]] = {}  # their scores in the first view
         self._shuffled, self.language = config.shuffled, language
         scored = {image: texts for image, texts in references.items() if texts}
-        chosen: list[str | Metric] = [*config.metrics, *metrics]
-        embed = None
-        if config.clip is not None:
-            from captioning.metrics import open_clip  # here, because PyTorch takes seconds
-
-            embed = partial(open_clip.embed, given_path(config.clip))
-        if config.embeddings:
-            files = [given_path(file) for file in config.embeddings]
-            clip = PacScore if config.pac_s else ClipScore
-            chosen.append(clip(files, embed))
         self.provenance: dict[str, Any] = {}
         images = [
             ScoredImage(image, root / name if name else None)
@@ -56,6 +42,7 @@ class Scoring:
             if image in scored
         ]
         texts = [*scored.values()]
+        chosen = [*config.metrics, *metrics]
         self.scorer = Scorer(texts, chosen, config.timeout, language, images) if texts else None
 
     def start(self) -> None:

@@ -1,23 +1,34 @@
 """CLIPScore: its laws, numbers by hand, files of embeddings, and open_clip's own networks."""
 
 import math
+import os
 import shutil
-from functools import partial
 
 import numpy as np
 import open_clip
 import pytest
 import torch
+from caption_files import annotations, results
 from clip_folders import clip as clip_folder
+from evaluation import evaluating
+from evaluation.evaluating import read
 from json_files import read_json
+from metrics.scored import compared
 from PIL import Image
 from refusals import refuses
-from scored import compared
 
+from captioning import evaluate
 from captioning.errors import CaptioningError
 from captioning.metrics import ScoredImage, Scorer
-from captioning.metrics.clip import PREFIX, ClipScore, clip_score, ref_clip_score
-from captioning.metrics.open_clip import embed
+from captioning.metrics.table import build_metrics
+from experiments.clip_scores.metric import (
+    FILES,
+    PREFIX,
+    WEIGHTS,
+    ClipScore,
+    clip_score,
+    ref_clip_score,
+)
 
 REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
 CAPTIONS = [["a dog"], ["a cow"]]
@@ -69,8 +80,13 @@ def embedded(tmp_path):
     return write
 
 
-def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
-    clip = ClipScore([tmp_path / "ours.npz", tmp_path / "theirs.npz"])
+@pytest.fixture
+def clip(tmp_path, monkeypatch):
+    monkeypatch.setenv(FILES, f"{tmp_path / 'ours.npz'}{os.pathsep}{tmp_path / 'theirs.npz'}")
+    return ClipScore()
+
+
+def test_texts_first_and_scores_then(tmp_path, clip, embedded, caplog):
     scorer = Scorer(REFERENCES, [clip], images=IMAGES)
     scores = scorer.score(dict(enumerate(CAPTIONS)))
     assert {name: math.isnan(score) for name, score in scores.corpus.items()} == dict.fromkeys(
@@ -114,8 +130,7 @@ def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
         None,
     ],
 )
-def test_embeddings_of_something_else(tmp_path, embedded, other):
-    clip = ClipScore([tmp_path / "ours.npz"])
+def test_embeddings_of_something_else(tmp_path, clip, embedded, other):
     with refuses("embed the texts"):
         clip.find(CAPTIONS, REFERENCES, IMAGES)
     if other is None:
@@ -126,7 +141,7 @@ def test_embeddings_of_something_else(tmp_path, embedded, other):
         clip.compute(CAPTIONS, REFERENCES, IMAGES)
 
 
-def test_open_clip_embeds_once(tmp_path):
+def test_open_clip_embeds_once(tmp_path, monkeypatch):
     weights = tmp_path / "ViT-tiny"
     model = clip_folder(weights)
     photographs = [tmp_path / f"{n}.png" for n in range(2)]
@@ -134,7 +149,9 @@ def test_open_clip_embeds_once(tmp_path):
         Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)
 
     images = [ScoredImage(n, path) for n, path in enumerate(photographs)]
-    clip = ClipScore([tmp_path / "ours.npz"], partial(embed, weights))
+    monkeypatch.setenv(FILES, str(tmp_path / "ours.npz"))
+    monkeypatch.setenv(WEIGHTS, str(weights))
+    clip = ClipScore()
     made = clip.find(CAPTIONS, REFERENCES, images)
     with np.load(tmp_path / "ours.npz") as kept:
         assert str(kept["model"]) == "ViT-tiny"
@@ -148,3 +165,44 @@ def test_open_clip_embeds_once(tmp_path):
     shutil.rmtree(weights)
     again = clip.find(CAPTIONS, REFERENCES, images)
     assert (again.captions == made.captions).all()
+
+
+METRIC = "experiments.clip_scores.metric.ClipScore"
+
+
+def test_what_it_needs_is_refused_before_a_caption_is_made(tmp_path, monkeypatch):
+    monkeypatch.delenv(FILES, raising=False)
+    with refuses(FILES):
+        build_metrics([METRIC])
+    monkeypatch.setenv(FILES, "ours.npz")
+    monkeypatch.setenv(WEIGHTS, str(tmp_path))
+    with refuses(WEIGHTS):
+        build_metrics([METRIC])
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_scores_of_a_file_of_captions(printed, monkeypatch):
+    results("ours.json", evaluating.OURS)
+    annotations("references.json", evaluating.REFERENCES)
+    monkeypatch.setenv(FILES, "ours.npz")
+    metrics = f"metrics=[BLEU,{METRIC}]"
+    printed(evaluate.main, *evaluating.FILES, metrics)
+    assert read("evaluate")[0]["CLIPScore"] is None
+    texts = read_json("ours.texts.json")
+    assert texts["ids"] == [*evaluating.REFERENCES]
+    given = {
+        "images": np.tile([1.0, 0.0], (5, 1)),
+        "captions": np.tile([0.4, (1 - 0.4**2) ** 0.5], (5, 1)),
+        "references": np.tile([1.0, 0.0], (len(texts["references"]), 1)),
+    }
+    np.savez("ours.npz", **given, texts=texts["texts"], model="a model", cut=77)
+    printed(evaluate.main, *evaluating.FILES, metrics, "name=last")
+    scores, provenance, _ = read("last")
+    assert scores["CLIPScore"] == pytest.approx(100)
+    assert provenance["signatures"]["CLIPScore"].startswith("CLIPScore|w:2.5|model:a model|")
+    pac = metrics.replace("ClipScore", "PacScore")
+    printed(evaluate.main, *evaluating.FILES, pac, "name=pac")
+    scores, provenance, captions = read("pac")
+    assert scores["PAC-S"] == pytest.approx(80)
+    assert captions[0]["scores"]["RefPAC-S"] == pytest.approx(100 * 2 / (1 / 0.8 + 1 / 0.4))
+    assert provenance["signatures"]["PAC-S"].startswith("PAC-S|w:2.0|model:a model|")

@@ -13,13 +13,17 @@ A file `OURS.npz` of embeddings has the arrays `images [B, d]`, `captions [B, d]
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from captioning.config.types import given_path
+from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, read_arrays, write_json
 from captioning.metrics.metric import (
@@ -33,6 +37,8 @@ from captioning.metrics.metric import (
 )
 from captioning.metrics.statistics import Array, MetricResult
 
+FILES, WEIGHTS = "CLIP_EMBEDDINGS", "CLIP_WEIGHTS"
+"""Variables of the environment: files of embeddings, with `:` between them, and a folder."""
 PREFIX = "A photo depicts "
 
 _Text = Annotated[str, BeforeValidator(str), Field(pattern=r"^\P{C}+$", max_length=100)]
@@ -44,7 +50,6 @@ def _finite(array: np.ndarray) -> np.ndarray:
     return array
 
 
-Embed = Callable[[Sequence[Path], Mapping[str, Sequence[str]]], Mapping[str, Any]]
 Matrix = Annotated[np.ndarray, AfterValidator(_finite)]
 
 
@@ -99,12 +104,10 @@ def _cosine(one: Array, other: Array) -> Array:
 
 
 class ClipScore(Metric):
-    """CLIPScore and RefCLIPScore of captions by embeddings in files, which may have to be made.
+    """CLIPScore and RefCLIPScore of captions by embeddings in files, one for each set of captions.
 
-    Args:
-        files: of embeddings, one for each set of captions, in any order.
-        embed: makes the arrays of a file from images and from texts by name; None: they are made
-            elsewhere.
+    A file that is not there yet is made by the network in the folder `WEIGHTS`; without a folder,
+    it has to be made elsewhere.
     """
 
     name = "CLIPScore"
@@ -114,9 +117,16 @@ class ClipScore(Metric):
 
     _embeddings: Embeddings
 
-    def __init__(self, files: Sequence[Path], embed: Embed | None = None):
-        super().__init__()
-        self._files, self._embed = files, embed
+    def __init__(self, language: str = ENGLISH, timeout: float = 60.0):
+        super().__init__(language, timeout)
+        if not (files := os.environ.get(FILES)):
+            raise CaptioningError(f"it needs embeddings, which may be new: {FILES}=FILE.npz")
+        self._files = [given_path(file) for file in files.split(os.pathsep)]
+        self._embed = None
+        if weights := os.environ.get(WEIGHTS):
+            from experiments.clip_scores import embed  # here, because PyTorch takes seconds
+
+            self._embed = partial(embed.embed, embed.check_folder(given_path(weights)))
         self._waiting: list[Path] = []  # files that other texts wait for
 
     def find(self, captions: Texts, references: Texts, images: Sequence[ScoredImage]) -> Embeddings:
