@@ -158,7 +158,6 @@ REFUSED = {
     "{files} metrics=[BLUE]": "metrics",
     "{files} images=.": "images",
     "{files} corruptions=[png]": "corruptions",
-    "{files} clip=.": "clip",
     "{files} calibrate=true": "calibrate=true",
     "{files} tokens=characters": "tokens=characters",
 }

@@ -160,9 +160,12 @@ def test_several_images_of_an_example(best, tmp_path):
     def three(config):
         config["backbone"] = {**several, "of": config["backbone"]}
 
+    source = tmp_path / "source" / "experiments" / "several_images" / "several_images.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("class SeveralImages: ...")
     pushed(changed(best, tmp_path, three), f"to={tmp_path / 'three'}")
     text = (tmp_path / "three" / "README.md").read_text()
-    assert "\ncaptioning predict PHOTOGRAPH+PHOTOGRAPH+PHOTOGRAPH checkpoint=" in text
+    assert " captioning predict PHOTOGRAPH+PHOTOGRAPH+PHOTOGRAPH checkpoint=" in text
     assert "\nThis model captions examples of up to 3 images.\n" in text
     assert "on SmallCNN\n" in text
 

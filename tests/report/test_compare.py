@@ -194,22 +194,22 @@ def test_training_variance_is_taken_from_a_sweep(command, refused):
 
 def test_scores_in_both_files_count_where_they_were_computed_alike(command):
     sides = {"a": (OURS, [70, 60, 80, 50, 40]), "b": (THEIRS, [60] * 5)}
-    for run, (captions, clip) in sides.items():
-        scores = [{"CLIPScore": value, "mine": 1.0} for value in clip]
+    for run, (captions, spice) in sides.items():
+        scores = [{"SPICE": value, "mine": 1.0} for value in spice]
         lines(f"runs/{run}/captions.jsonl", captions, scores=scores)
-    said = command("runs/a", "runs/b", "metrics=[]", "score=CLIPScore")
+    said = command("runs/a", "runs/b", "metrics=[]", "score=SPICE")
     assert said.startswith("A  a (runs/a/captions.jsonl)\nB  b (runs/b/captions.jsonl)\n")
-    row = record()["scores"]["CLIPScore"]
+    row = record()["scores"]["SPICE"]
     assert (row["ours"], row["theirs"], row["difference"]) == pytest.approx((60, 60, 0))
     assert "mine" not in record()["scores"]  # it need not be a mean
     gaps = [line for line in said.splitlines() if line.startswith("image ")]
     assert gaps == ["image 3: +20.0", "image 1: +10.0", "image 5: -20.0", "image 4: -10.0"]
-    for run, model in (("a", "ViT-B/32"), ("b", "ViT-L/14")):
-        signed = {"signatures": {"CLIPScore": f"CLIPScore|model:{model}"}}
+    for run, jar in (("a", "1.0"), ("b", "1.1")):
+        signed = {"signatures": {"SPICE": f"SPICE|jar:{jar}"}}
         content = json.dumps({"scores": {}, "provenance": signed})
         Path("runs", run, "scores.json").write_text(content)
     command("runs/a", "runs/b/captions.jsonl", "metrics=[]")
-    assert "CLIPScore" not in record()["scores"]
+    assert "SPICE" not in record()["scores"]
 
 
 MINE = """
