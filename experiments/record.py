@@ -4,7 +4,8 @@
 
 Every folder below RUNS with test captions becomes a folder of the same name below RECORD:
 
-- `config.yaml` unchanged; `scores.json`, which names the file of references;
+- `config.yaml`, with lists and the smallest groups in one line; `scores.json` without indents,
+  which names the file of references;
 - `captions.jsonl.gz` with image ids and captions, and those scores of single captions that the
   Scorer does not reproduce;
 - `metrics.csv` with every validation, and the training values that the curves need;
@@ -28,10 +29,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
+
 from captioning.data.readers.captions import REFERENCES, CaptionRecord, references_name
 from captioning.data.words import Language
 from captioning.errors import one_line
-from captioning.files import atomic_write, read_gzip, to_json, write_json, write_text
+from captioning.files import atomic_write, read_gzip, to_json, write_text
 from captioning.report.maps import ATTENDED
 from captioning.report.runs import SPEED
 from captioning.runs.evaluation import attention_file
@@ -76,15 +79,15 @@ def write_record(source: Path, target: Path, references: Path | None, maps: int)
     target.mkdir(parents=True, exist_ok=True)
     if references:
         scores["provenance"][REFERENCES] = write_references(references, lines)
-    write_json(target / "scores.json", scores)
+    write_text(target / "scores.json", to_json(scores, indent=0) + "\n")
     text = "".join(to_line(*both) for both in zip(lines, single, strict=True))
     write_gzip(target / RECORDED, text)
     (target / FILE).unlink(missing_ok=True)
     if thinned:
         write_text(target / "metrics.csv", as_csv(thinned))
-    if source != target and config.exists():
-        with atomic_write(target / config.name) as file:
-            file.write(config.read_bytes())
+    if settings:
+        style = {"default_flow_style": None, "sort_keys": False, "width": 100}
+        write_text(target / config.name, yaml.safe_dump(settings, **style, allow_unicode=True))
     if kept:
         attention_file.write(target / attention_file.FILE, kept)
     else:
