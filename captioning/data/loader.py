@@ -148,8 +148,20 @@ class BucketSampler(Sampler[BatchIndex]):
         return full + (self.rank < rest or (self.shuffle and rest > 0))
 
     def __iter__(self) -> Iterator[BatchIndex]:
+        # Batches are slices, as lists of the positions and batches of millions would fill memory.
+        order = np.arange(len(self.lengths), dtype=np.int32)
+        size = self.batch_size * self.world_size
+        starts = np.arange(0, len(order), size)
+        if self.shuffle:
+            random = np.random.default_rng((self.seed, self.epoch))
+            random.shuffle(order)
+            for start in starts[::BUCKET_BATCHES]:
+                bucket = order[start : start + size * BUCKET_BATCHES]
+                bucket[:] = bucket[np.argsort(self.lengths[bucket], kind="stable")]
+            random.shuffle(starts)
         epoch, done = self._done
-        for batch in self._batches()[done if epoch == self.epoch else 0 :]:
+        for start in starts[done if epoch == self.epoch else 0 :]:
+            batch = order[start : start + size]
             if self.shuffle and len(batch) < self.world_size:
                 batch = np.resize(batch, self.world_size)
             part = np.array_split(batch, self.world_size)[self.rank].tolist()
@@ -157,17 +169,3 @@ class BucketSampler(Sampler[BatchIndex]):
                 # Evaluation uses the same captions in every epoch, so that likelihoods are
                 # comparable.
                 yield BatchIndex(self.epoch if self.shuffle else 0, part)
-
-    def _batches(self) -> list[np.ndarray]:
-        size = self.batch_size * self.world_size
-        order = np.arange(len(self.lengths))
-        if not self.shuffle:
-            return [order[i : i + size] for i in range(0, len(order), size)]
-        random = np.random.default_rng((self.seed, self.epoch))
-        random.shuffle(order)
-        batches = []
-        for start in range(0, len(order), size * BUCKET_BATCHES):
-            bucket = order[start : start + size * BUCKET_BATCHES]
-            bucket = bucket[np.argsort(self.lengths[bucket], kind="stable")]
-            batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
-        return [batches[i] for i in random.permutation(len(batches))]

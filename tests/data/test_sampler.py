@@ -1,6 +1,7 @@
 import itertools
 import random
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,3 +87,28 @@ def test_buckets_pad_little_and_long_batches_are_spread_over_the_epoch():
     longest = [max(words[i] for i in batch) for batch in bucketed]
     quarters = [sum(longest[i : i + 25]) / 25 for i in range(0, 100, 25)]
     assert max(quarters) - min(quarters) < 5
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.integers(1, 900), st.integers(1, 5), st.integers(0, 3), st.sampled_from(["int32", "int64"])
+)
+def test_the_order_is_that_of_lists_of_batches(count, size, epoch, dtype):
+    """Those that runs of earlier versions go on with."""
+    words = np.array(lengths(count), dtype)
+    draw = np.random.default_rng((7, epoch))
+    order = np.arange(count)
+    draw.shuffle(order)
+    listed = []
+    for start in range(0, count, 50 * size):
+        bucket = sorted(order[start : start + 50 * size].tolist(), key=words.__getitem__)
+        listed += [bucket[i : i + size] for i in range(0, len(bucket), size)]
+    listed = [listed[i] for i in draw.permutation(len(listed))]
+
+    sampler = BucketSampler(words, size, True, seed=7)
+    done = len(listed) // 3
+    for skipped in (0, done):
+        sampler.resume(epoch, skipped)
+        assert [request.positions for request in sampler] == listed[skipped:]
+    sampler.set_epoch(epoch + 1)
+    assert len(list(sampler)) == len(listed)
