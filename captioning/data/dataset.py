@@ -118,59 +118,48 @@ class CaptionDataset(Dataset[Batch]):
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
         captions = CaptionWords.of(reference_words(examples))
-        ids, starts = vocabulary.encode_all(captions)
-        words, lengths = captions.lengths, np.diff(starts)
-        kept = (words > 0) & (words <= max_words) & (lengths > 0)
+        self._ids = vocabulary.encode_all(captions)
+        words, lengths = captions.lengths, self._ids.lengths
+        self._kept = (words > 0) & (words <= max_words) & (lengths > 0)
         if max_pieces is not None:
-            kept &= lengths <= max_pieces
-        references = reference_counts(examples)
-        self.positions = np.arange(len(examples))
-        image = np.repeat(self.positions, references)
-        first = np.repeat(offsets(references)[:-1], references)
-        self._reference = (np.arange(len(kept)) - first)[kept].astype(np.int32)
-        counts = np.bincount(image[kept], minlength=len(examples))
-        self._image_start = offsets(counts)
-        self._word_start = offsets(lengths[kept])
-        self._words = ids[np.repeat(kept, lengths)]
+            self._kept &= lengths <= max_pieces
+        self._first = offsets(reference_counts(examples))  # of each image, of all captions
+        self.positions = np.arange(len(examples), dtype=np.int32)
         if drop_uncaptioned:
-            self.positions = np.flatnonzero(counts)
+            kept = np.diff(offsets(self._kept)[self._first])
+            self.positions = self.positions[kept > 0]
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> np.ndarray:
         """Tokens of the longest caption that each image of `positions` may contribute."""
-        longest = np.zeros(len(self.examples), np.int64)
-        captioned = np.flatnonzero(np.diff(self._image_start))
-        if len(captioned):
-            starts = self._image_start[captioned]
-            longest[captioned] = np.maximum.reduceat(np.diff(self._word_start), starts)
+        longest = np.zeros(len(self.examples), np.int32)
+        captioned = np.diff(self._first) > 0
+        if captioned.any():
+            lengths = self._ids.lengths * self._kept
+            longest[captioned] = np.maximum.reduceat(lengths, self._first[:-1][captioned])
         return longest[self.positions]
 
     def chosen(self, position: int, epoch: int) -> list[Reference]:
         """The references that the image at `position` contributes to a batch, in row order."""
-        references = self.examples[position].references
-        return [references[self._reference[caption]] for caption in self._chosen(position, epoch)]
+        references, first = self.examples[position].references, self._first[position]
+        return [references[caption - first] for caption in self._chosen(position, epoch)]
 
     def _chosen(self, position: int, epoch: int) -> list[int]:
         """Like `chosen`, as caption numbers in the split."""
-        first, end = map(int, self._image_start[position : position + 2])
-        if end - first <= self.captions_per_image:
-            return list(range(first, end))
+        first, end = self._first[position : position + 2].tolist()
+        kept = [n for n, is_kept in enumerate(self._kept[first:end].tolist(), first) if is_kept]
+        if len(kept) <= self.captions_per_image:
+            return kept
         random = np.random.default_rng((self.seed, epoch, position))
-        return [
-            first + int(i)
-            for i in sorted(random.choice(end - first, self.captions_per_image, replace=False))
-        ]
+        return sorted(random.choice(kept, self.captions_per_image, replace=False).tolist())
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, request: BatchIndex) -> Batch:
         positions = self.positions[request.positions].tolist()
-        epoch, starts = request.epoch, self._word_start
-        captions = [
-            [self._words[starts[n] : starts[n + 1]].tolist() for n in self._chosen(i, epoch)]
-            for i in positions
-        ]
+        epoch = request.epoch
+        captions = [[self._ids[n] for n in self._chosen(i, epoch)] for i in positions]
         views = self._views
         inputs = self.inputs.rows(positions) if views is None else views.rows(positions, epoch)
         return collate(positions, inputs, captions)

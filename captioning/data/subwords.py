@@ -7,13 +7,12 @@ V ids, including the special tokens.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, takewhile
+from itertools import takewhile
 
-import numpy as np
 from pydantic import SkipValidation
 
 from captioning.config.types import given_path, validated
-from captioning.data.caption_words import offsets
+from captioning.data.caption_words import CaptionWords
 from captioning.data.readers.parsing import at
 from captioning.data.vocabulary import MaxSize, MinCount, Vocabulary
 from captioning.data.words import CHARACTERS, ENGLISH_WORDS, Language
@@ -101,10 +100,8 @@ class Subwords(Vocabulary):
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return [self._ours.get(i, UNK) for i in encoded.ids]
 
-    def encode_all(self, captions: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-        encoded = [self.encode(words) for words in captions]
-        ids = np.fromiter(chain.from_iterable(encoded), np.int32)
-        return ids, offsets(list(map(len, encoded)))
+    def encode_all(self, captions: Iterable[Sequence[str]]) -> CaptionWords[int]:
+        return CaptionWords.of(map(self.encode, captions))
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
         numbers, number, begun, between = [], 0, False, False

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Self
 
-import numpy as np
 from annotated_types import Interval
 
 from captioning.config.types import PositiveInt
@@ -115,11 +114,10 @@ class Vocabulary:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
         return [self._ids.get(word, UNK) for word in words]
 
-    def encode_all(self, captions: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all captions, int32, and `[R + 1]`, where each begins and the last one ends."""
+    def encode_all(self, captions: Iterable[Sequence[str]]) -> CaptionWords[int]:
+        """Ids of all captions, looked up when they are asked for."""
         numbered = CaptionWords.of(captions)
-        ids = np.array(self.encode(numbered.lexicon), np.int32)
-        return ids[numbered.numbers], numbered.starts
+        return CaptionWords(self.encode(numbered.lexicon), numbered.numbers, numbered.starts)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The caption of `ids`, written as in its language."""

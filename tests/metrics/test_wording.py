@@ -1,7 +1,11 @@
 """Statistics of wording, counted by hand."""
 
+import random
+from itertools import pairwise
+
 import pytest
 
+from captioning.data import caption_words
 from captioning.metrics.wording import (
     TrainingCaptions,
     caption_statistics,
@@ -72,6 +76,28 @@ def test_beside_the_captions_of_training():
         "novel": pytest.approx(100 * 5 / 7),
         "unseen pairs": pytest.approx(100 * 2 / 7),
     }
+
+
+def test_captions_of_training_in_several_parts_are_compared_as_sets(monkeypatch):
+    monkeypatch.setattr(caption_words, "PART", 7)
+    draw = random.Random(0)
+
+    def drawn(count, words):
+        # few words, so that many captions have the same ones at other places
+        return [tuple(draw.choices(words, k=draw.randint(0, 5))) for _ in range(count)]
+
+    known, said = drawn(100, "abc"), drawn(300, "abc") + drawn(50, "abcde")
+    pairs = {pair for caption in known for pair in pairwise(caption)}
+    unseen = [[pair not in pairs for pair in pairwise(caption)] for caption in said]
+    expected = {
+        "novel": 100 * sum(caption not in known for caption in said) / 350,
+        "unseen pairs": 100 * sum(sum(new) > 0.4 * len(new) for new in unseen) / 350,
+    }
+    assert min(expected.values()) > 5
+    assert TrainingCaptions(known).compared(said) == pytest.approx(expected)
+    nothing = {"novel": 100.0, "unseen pairs": 0.0}
+    assert TrainingCaptions([]).compared([()]) == nothing
+    assert TrainingCaptions([("a",)]).compared([(), ()]) == nothing
 
 
 def test_of_a_model_with_and_without_the_captions_of_training():

@@ -6,9 +6,10 @@ processes and accumulated batches, so that N processes equal one.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
-from captioning.data.example import Example, reference_words
+from captioning.data.caption_words import CaptionWords, offsets
+from captioning.data.example import Example, reference_counts, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
@@ -43,26 +45,39 @@ class TrainingData:
     examples: Sequence[Example]
     vocabulary: Vocabulary
 
-    def references(self, vocabulary: Vocabulary | None = None) -> list[list[list[int]]]:
+    def references(self, vocabulary: Vocabulary | None = None) -> "References":
         """Each image's captions as ids, also those too long to be read; unknown words are UNK."""
-        encode = (vocabulary or self.vocabulary).encode
-        return [[encode(r.words) for r in example.references] for example in self.examples]
+        encoded = (vocabulary or self.vocabulary).encode_all(reference_words(self.examples))
+        return References(encoded, offsets(reference_counts(self.examples)))
 
     def words(self) -> Vocabulary:
         """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
         if not self.vocabulary.pieces:
             return self.vocabulary
-        words = {word for caption in reference_words(self.examples) for word in caption}
+        words = CaptionWords.of(reference_words(self.examples)).counts()
         ids = {word: self.vocabulary.encode([word]) for word in words}
         known = (word for word in words if UNK not in ids[word])
         return Vocabulary(sorted(known, key=lambda word: (ids[word], word)))
 
     def counts(self) -> Tensor:
         """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""
-        ids, starts = self.vocabulary.encode_all(reference_words(self.examples))
-        counts = np.bincount(ids, minlength=len(self.vocabulary))
-        counts[EOS] += len(starts) - 1
-        return torch.from_numpy(counts)
+        encoded = self.vocabulary.encode_all(reference_words(self.examples))
+        found = encoded.counts() + Counter({EOS: len(encoded)})
+        return torch.tensor([found[i] for i in range(len(self.vocabulary))])
+
+
+@dataclass(frozen=True)
+class References(Sequence[Any]):
+    """The captions of each image as ids, made when they are asked for."""
+
+    captions: CaptionWords[int]
+    first: np.ndarray  # of each image, and at last of none
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def __getitem__(self, image: Any) -> list[tuple[int, ...]]:
+        return [self.captions[n] for n in range(*self.first[image : image + 2])]
 
 
 @dataclass(frozen=True)
