@@ -5,9 +5,9 @@ B images, M captions, R references of all B images, T tokens, K n-grams, V words
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -70,12 +70,13 @@ class DocumentFrequencies:
     each n-gram in any reference.
     """
 
-    def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int):
-        self.images = len(references)  # |I|
+    def __init__(self, references: Iterable[Sequence[Sequence[int]]], vocabulary: int):
+        self.images, each = 0, iter(references)  # |I|
         chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
-        for start in range(0, len(references), _CHUNK):
-            counts, keys, _ = ngrams(references[start : start + _CHUNK], vocabulary)
+        while some := [*islice(each, _CHUNK)]:
+            counts, keys, _ = ngrams(some, vocabulary)
             chunks.append((keys, (counts > 0).sum(0)))
+            self.images += len(some)
         keys, images = (np.concatenate(column) for column in zip(*chunks, strict=True))
         self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
         self.counts = np.bincount(inverse, images, len(self.keys)).astype(np.int64)

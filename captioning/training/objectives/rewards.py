@@ -45,10 +45,9 @@ class Reward:
         `references` are each image's captions as ids, UNK included, without BOS and EOS; with
         `reward_eos` the end is a token of references, document frequencies and candidates.
         """
-        self.reward_eos, self._vocabulary = reward_eos, vocabulary
-        end = [EOS] if reward_eos else []
-        self._references = [[[*caption, *end] for caption in captions] for captions in references]
-        self.frequencies = DocumentFrequencies(self._references, vocabulary)
+        self.reward_eos, self._vocabulary, self._references = reward_eos, vocabulary, references
+        every = map(self._ended, range(len(references)))
+        self.frequencies = DocumentFrequencies(every, vocabulary)
 
     def __call__(self, index: Ints, tokens: Ints) -> Floats:
         """Rewards `[B, S]` of captions `[B, S, T]` for the training images at `index` `[B]`.
@@ -59,9 +58,14 @@ class Reward:
         rows = tokens.reshape(-1, t)
         read = (rows != PAD) & ((rows != EOS) | self.reward_eos)
         captions = [row[own].tolist() for row, own in zip(rows, read, strict=True)]
-        references = [self._references[position] for position in index]
+        references = [self._ended(position) for position in index]
         pairs = Pairs(captions, references, self._vocabulary)
         score = self.cider * pairs.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
             score += self.bleu4 * pairs.bleu()
         return score.reshape(b, s)
+
+    def _ended(self, position: int) -> list[list[int]]:
+        """The references of a training image."""
+        end = [EOS] * self.reward_eos
+        return [[*caption, *end] for caption in self._references[position]]
