@@ -5,6 +5,7 @@ B images, M captions, R references of all B images, T tokens, K n-grams, V words
 """
 
 import hashlib
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count, islice
@@ -71,15 +72,13 @@ class DocumentFrequencies:
     """
 
     def __init__(self, references: Iterable[Sequence[Sequence[int]]], vocabulary: int):
-        self.images, each = 0, iter(references)  # |I|
-        chunks = [(np.zeros(0, np.int64),) * 2]  # n-grams, and the number of images with each
+        self.images, each, found = 0, iter(references), array("q")  # |I|
         while some := [*islice(each, _CHUNK)]:
             counts, keys, _ = ngrams(some, vocabulary)
-            chunks.append((keys, (counts > 0).sum(0)))
+            found.frombytes(keys[counts.indices].tobytes())  # of each image
             self.images += len(some)
-        keys, images = (np.concatenate(column) for column in zip(*chunks, strict=True))
-        self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
-        self.counts = np.bincount(inverse, images, len(self.keys)).astype(np.int64)
+        # `[K]`, ascending, and the number of images with each
+        self.keys, self.counts = np.unique(np.asarray(found), return_counts=True)
 
     def idf(self, keys: Ints) -> Floats:
         """log |I| - log max(1, df) of each n-gram."""
@@ -89,8 +88,10 @@ class DocumentFrequencies:
 
     @property
     def digest(self) -> str:
-        content = np.concatenate([[self.images], self.keys, self.counts])
-        return hashlib.sha256(content.tobytes()).hexdigest()
+        sha = hashlib.sha256()
+        for content in ([self.images], self.keys, self.counts):
+            sha.update(np.asarray(content, np.int64).tobytes())
+        return sha.hexdigest()
 
 
 class Pairs:
