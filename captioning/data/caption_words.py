@@ -58,10 +58,13 @@ class CaptionWords(Generic[Word]):
 
     def parts(self) -> Iterator[Self]:
         """All captions in a row, at most `PART` at a time."""
-        for first in range(0, len(self), PART):
-            starts = self.starts[first : first + PART + 1]
-            numbers = self.numbers[starts[0] : starts[-1]]
-            yield replace(self, numbers=numbers, starts=starts - starts[0])
+        return (self.part(first, first + PART) for first in range(0, len(self), PART))
+
+    def part(self, first: int, end: int) -> Self:
+        """Captions in a row."""
+        starts = self.starts[first : end + 1]
+        numbers = self.numbers[starts[0] : starts[-1]]
+        return replace(self, numbers=numbers, starts=starts - starts[0])
 
     @property
     def lengths(self) -> np.ndarray:

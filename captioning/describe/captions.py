@@ -4,19 +4,27 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from captioning.data.example import Example, Reference, Splits, image_names, reference_words
+from captioning.data.caption_words import CaptionWords
+from captioning.data.example import (
+    Reference,
+    Splits,
+    image_names,
+    reference_counts,
+    reference_words,
+)
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
 from captioning.metrics.statistics import is_constant
+from captioning.metrics.wording import caption_keys, is_among
+from captioning.progress import progress_bar
 
 Locations = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
@@ -50,80 +58,110 @@ def describe_captions(
 
     Photographs are named relative to the folder `root`.
     """
-    every = [example for examples in splits.values() for example in examples]
-    images = Counter(chain.from_iterable(dict.fromkeys(reference_words([e])) for e in every))
-    training = list(reference_words(splits["train"]))
-    counts = _Counts(vocabulary, max_words, images, {*training})
-    numbers = {
-        name: counts.of_split(examples, name in ("val", "test"))
-        for name, examples in {"all": every, **splits}.items()
-    }
-    frequent = [
-        (vocabulary.language.join(caption), count)
-        for caption, count in images.most_common(LISTED)
-        if count > 1
-    ]
-    words = Counter(chain.from_iterable(training))
-    of_words = counts.of_words(training, words)
-    described = {"splits": numbers, "words": of_words, "frequent captions": frequent}
-    return described, _locations(splits, words, max_words, root)
+    words_of_splits = map(reference_words, splits.values())
+    counts = _Counts(
+        CaptionWords.of(chain.from_iterable(words_of_splits)),
+        {name: reference_counts(examples) for name, examples in splits.items()},
+        vocabulary,
+        max_words,
+    )
+    words = counts.captions("train").counts()
+    locations, of_examples = _locations(splits, words, max_words, root)
+    of_examples["all"] = sum(of_examples.values(), Counter())
+    numbers = {name: counts.of_split(name, of_examples[name]) for name in ("all", *splits)}
+    of_words, frequent = counts.of_words(words), counts.frequent()
+    return {"splits": numbers, "words": of_words, "frequent captions": frequent}, locations
 
 
-@dataclass(frozen=True)
 class _Counts:
-    """Numbers of captions, and what they are counted against."""
+    """Numbers of captions, as arrays of those of all splits."""
 
-    vocabulary: Vocabulary
-    max_words: int
-    images: Counter[tuple[str, ...]]  # how many images have each caption
-    trained: set[tuple[str, ...]]  # captions of the training split
+    def __init__(
+        self,
+        every: CaptionWords[str],
+        references: Mapping[str, np.ndarray],
+        vocabulary: Vocabulary,
+        max_words: int,
+    ):
+        self._every, self._vocabulary, self._max_words = every, vocabulary, max_words
+        of_all = np.concatenate([*references.values()])
+        self._references = {"all": of_all, **references}  # of each photograph
+        ends = dict(zip(references, accumulate(map(sum, references.values())), strict=True))
+        self._rows = {"all": slice(0, len(every))} | {
+            name: slice(ends[name] - references[name].sum(), ends[name]) for name in references
+        }
+        self._keys = np.concatenate([caption_keys(part)[0][: len(part)] for part in every.parts()])
+        photograph = np.repeat(np.arange(len(of_all)), of_all)
+        order = np.lexsort((self._keys, photograph))
+        same = (np.diff(self._keys[order]) == 0) & (np.diff(photograph[order]) == 0)
+        self._is_repeated = np.zeros(len(every), bool)
+        self._is_repeated[order[1:][same]] = True
 
-    def of_split(self, examples: Sequence[Example], tested: bool) -> dict[str, Any]:
-        """Numbers of the captions of some examples; of tested ones, how many were trained on."""
-        captions = list(reference_words(examples))
-        lengths = np.array([len(words) for words in captions], dtype=int)
-        different = sum(len({*reference_words([example])}) for example in examples)
-        references = [reference for example in examples for reference in example.references]
+    @cached_property
+    def _photographs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of different captions, ascending keys, a caption and the number of its photographs."""
+        once = np.flatnonzero(~self._is_repeated)
+        keys, first, photographs = np.unique(self._keys[once], True, return_counts=True)
+        return keys, once[first], photographs
+
+    def captions(self, name: str) -> CaptionWords[str]:
+        """Those of a split, or of all."""
+        return self._every.part(self._rows[name].start, self._rows[name].stop)
+
+    def frequent(self) -> list[tuple[str, int]]:
+        """The captions of several photographs, the most frequent first."""
+        _, captions, photographs = self._photographs
+        most = np.lexsort((captions, -photographs))[:LISTED]
+        join = self._vocabulary.language.join
+        return [
+            (join(self._every[captions[i]]), int(photographs[i]))
+            for i in most
+            if photographs[i] > 1
+        ]
+
+    def of_split(self, name: str, of_examples: Counter[str]) -> dict[str, Any]:
+        """Numbers of the captions of a split; of tested ones, how many were trained on."""
+        rows, captions, references = self._rows[name], self.captions(name), self._references[name]
+        keys, _, photographs = self._photographs
+        others = photographs[np.searchsorted(keys, self._keys[rows])]
+        lengths = captions.lengths
         numbers: dict[str, Any] = {
-            "photographs": len(examples),
-            "captions": len(captions),
-            "captions per photograph": quantiles([len(example.references) for example in examples]),
+            "photographs": len(references),
+            "captions": len(lengths),
+            "captions per photograph": quantiles(references),
             "words per caption": quantiles(lengths),
             "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
-            "longer than max_words": int((lengths > self.max_words).sum()),
-            "without a word": sum(example.wordless for example in examples),
-            "twice for a photograph": len(captions) - different,
-            "also for another photograph": sum(self.images[words] > 1 for words in captions),
+            "longer than max_words": int((lengths > self._max_words).sum()),
+            "without a word": of_examples["wordless"],
+            "twice for a photograph": int(self._is_repeated[rows].sum()),
+            "also for another photograph": int((others > 1).sum()),
             "also in training": None,
-            "different words": len({*chain.from_iterable(captions)}),
-            "unknown words": self.vocabulary.unknown(captions),
+            "different words": len(captions.counts()),
+            "unknown words": self._vocabulary.unknown(captions),
         }
-        if tested:
-            numbers["also in training"] = sum(words in self.trained for words in captions)
-        if self.vocabulary.pieces:
-            numbers["pieces per caption"] = quantiles([self.pieces[words] for words in captions])
-        numbers["boxes"] = sum(len(reference.nouns) for reference in references)
-        return numbers
+        if name in ("val", "test"):
+            trained = self._keys[self._rows["train"]]
+            numbers["also in training"] = int(is_among(self._keys[rows], trained).sum())
+        if self._vocabulary.pieces:
+            pieces = self._vocabulary.encode_all(captions).lengths
+            numbers["pieces per caption"] = quantiles(pieces)
+        return numbers | {"boxes": of_examples["boxes"]}
 
-    def of_words(self, captions: Sequence[tuple[str, ...]], words: Counter[str]) -> dict[str, Any]:
+    def of_words(self, words: Counter[str]) -> dict[str, Any]:
         """Numbers of the `words` of the training captions."""
-        unknown = sorted(word for word in words if not self.vocabulary.knows(word))
+        unknown = sorted(word for word in words if not self._vocabulary.knows(word))
         of_english = sum(words[word] for word in OF_ENGLISH)
+        pieces = self._vocabulary.encode_all(self.captions("train")).lengths
         return {
             "known": len(words) - len(unknown),
-            "vocabulary": f"{len(self.vocabulary.words):,} {self.vocabulary.unit}",
-            "pieces per word": sum(self.pieces[caption] for caption in captions) / words.total(),
+            "vocabulary": f"{len(self._vocabulary.words):,} {self._vocabulary.unit}",
+            "pieces per word": int(pieces.sum()) / words.total(),
             "different": len(words),
             "of English": of_english / words.total(),
             "once": sum(count == 1 for count in words.values()),
             "frequent": words.most_common(LISTED),
             "unknown": unknown[:: 1 + len(unknown) // LISTED],
         }
-
-    @cached_property
-    def pieces(self) -> dict[tuple[str, ...], int]:
-        """The number of the vocabulary's tokens in each caption."""
-        return {words: len(self.vocabulary.encode(words)) for words in self.images}
 
 
 def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
@@ -135,24 +173,36 @@ def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
 
 def _locations(
     splits: Splits, words: Collection[str], max_words: int, root: str | Path | None
-) -> Locations:
-    locations, captions = Locations(list), 0
+) -> tuple[Locations, dict[str, Counter[str]]]:
+    """Places of what looks wrong; of each split, the captions without words, and boxes."""
+    locations, captions, of_examples = Locations(list), 0, dict[str, Counter[str]]()
+    bar = progress_bar("captions read", sum(map(len, splits.values())), "photograph", delay=2)
     for split, examples in splits.items():
-        if not any(example.references for example in examples):
-            continue
-        if split != "train" and is_constant([list(reference_words([e])) for e in examples]):
-            locations["constant"].append(split)
-        elif split != "train" and len(examples) < ENOUGH:
-            locations["tiny"].append(f"{split}: {len(examples)}")
+        numbers = of_examples[split] = Counter()
+        captioned = any(example.references for example in examples)
+        if captioned and split != "train":
+            if is_constant([list(reference_words([e])) for e in examples]):
+                locations["constant"].append(split)
+            elif len(examples) < ENOUGH:
+                locations["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
-            name = image_names([example], root)[0] or f"{split} {example.image_id}"
+            bar.update()
             captions += len(example.references)
+            numbers["wordless"] += example.wordless
+            numbers["boxes"] += sum(len(reference.nouns) for reference in example.references)
+            found = [
+                (kind, f": {reference.text}")
+                for reference in example.references
+                for kind in _kinds(reference)
+            ]
             lengths = [len(words) for words in reference_words([example])]
-            if split == "train" and min(lengths, default=math.inf) > max_words:
-                locations["left out"].append(name)
-            for reference in example.references:
-                for kind in _kinds(reference):
-                    locations[kind].append(f"{name}: {reference.text}")
+            if captioned and split == "train" and min(lengths, default=math.inf) > max_words:
+                found.append(("left out", ""))
+            if found:
+                name = image_names([example], root)[0] or f"{split} {example.image_id}"
+                for kind, text in found:
+                    locations[kind].append(name + text)
+    bar.close()
     for kind in ("short", "unsplit"):
         if len(locations[kind]) <= FEW * captions:
             del locations[kind]
@@ -162,7 +212,7 @@ def _locations(
     several = [spelt for spelt in spellings.values() if len(spelt) > 1]
     locations["capital letters"] = [", ".join(spelt) for spelt in several]
     locations["mixed alphabets"] = [word for word in words if _mixes_alphabets(word)]
-    return locations
+    return locations, of_examples
 
 
 def _mixes_alphabets(word: str) -> bool:

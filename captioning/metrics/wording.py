@@ -80,12 +80,11 @@ class TrainingCaptions:
     def compared(self, captions: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return percentages of novel captions, and of captions with unseen word pairs."""
         own = CaptionWords.of(captions, self._training.lexicon)
-        sums, pairs, caption = _keys(own)
-        is_new, is_unseen = np.full(sums.shape, True), np.full(pairs.shape, True)
+        keys, caption = caption_keys(own)
+        is_known = np.zeros(len(keys), bool)
         for part in self._training.parts():
-            known = _keys(part)
-            is_new &= ~_is_among(sums, known[0])
-            is_unseen &= ~_is_among(pairs, known[1])
+            is_known |= is_among(keys, caption_keys(part)[0])
+        is_new, is_unseen = np.split(~is_known, [len(own)])
         unseen, every = np.bincount(caption, is_unseen), np.bincount(caption)
         return {
             "novel": PERCENT * int(is_new.sum()) / len(captions),
@@ -93,8 +92,8 @@ class TrainingCaptions:
         }
 
 
-def _keys(captions: CaptionWords[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A number of each caption, one of each pair of words, and the pair's caption.
+def caption_keys(captions: CaptionWords[str]) -> tuple[np.ndarray, np.ndarray]:
+    """A number of each caption, then one of each pair of its words; and the captions of the pairs.
 
     The first is a sum modulo 2^64 of the words' random numbers, times powers for their places: two
     captions that differ have the same by a chance of about 2^-60, so that of 10^5 beside 10^8 of
@@ -105,11 +104,12 @@ def _keys(captions: CaptionWords[str]) -> tuple[np.ndarray, np.ndarray, np.ndarr
     words, sums = captions.numbers.astype(np.uint64), np.zeros(len(captions), np.uint64)
     random = np.random.PCG64(0).random_raw(len(captions.lexicon))
     np.add.at(sums, caption, random[words] * BASE ** place.astype(np.uint64))
-    within = caption[1:] == caption[:-1]
-    return sums, (words[:-1] << 32 | words[1:])[within], caption[1:][within]
+    inner = caption[1:] == caption[:-1]
+    return np.append(sums, (words[:-1] << 32 | words[1:])[inner]), caption[1:][inner]
 
 
-def _is_among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+def is_among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of the values are known."""
     known = np.sort(known)  # as np.isin is far slower
     return np.searchsorted(known, values) < np.searchsorted(known, values, "right")
 
