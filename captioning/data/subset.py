@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from hashlib import sha256
 
+import numpy as np
+
 from captioning.config.types import Config
 from captioning.data.example import Splits, reference_words
 from captioning.errors import CaptioningError
@@ -29,11 +31,10 @@ def training_subset(splits: Splits, data: Config) -> tuple[Splits, Iterable[tupl
             f"data.train_images={size}: the training split has {len(everything):,} images"
         )
 
-    def order(position: int) -> bytes:
-        image = everything[position].image_id
-        return sha256(f"{data['train_images_seed']} {image}".encode()).digest()
-
-    kept = sorted(sorted(range(len(everything)), key=order)[:size])
+    seed = data["train_images_seed"]
+    texts = (f"{seed} {example.image_id}".encode() for example in everything)
+    order = np.fromiter((sha256(text).digest() for text in texts), "S32")
+    kept = np.sort(np.argsort(order, kind="stable")[:size]).tolist()
     subset = [everything[position] for position in kept]
     of_vocabulary = everything if data["vocabulary_images"] == "all" else subset
     return {**splits, "train": subset}, reference_words(of_vocabulary)
