@@ -58,11 +58,11 @@ class CaptionWords(Generic[Word]):
 
     def parts(self) -> Iterator[Self]:
         """All captions in a row, at most `PART` at a time."""
-        return (self.part(first, first + PART) for first in range(0, len(self), PART))
+        return (self.part(slice(n, n + PART)) for n in range(0, len(self), PART))
 
-    def part(self, first: int, end: int) -> Self:
+    def part(self, rows: slice) -> Self:
         """Captions in a row."""
-        starts = self.starts[first : end + 1]
+        starts = self.starts[rows.start : rows.stop + 1]
         numbers = self.numbers[starts[0] : starts[-1]]
         return replace(self, numbers=numbers, starts=starts - starts[0])
 

@@ -4,9 +4,9 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import accumulate, chain
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from captioning.data.example import (
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.wording import caption_keys, is_among
+from captioning.metrics.wording import BASE, caption_keys, is_among
 from captioning.progress import progress_bar
 
 Locations = defaultdict[str, list[str]]
@@ -58,72 +58,51 @@ def describe_captions(
 
     Photographs are named relative to the folder `root`.
     """
-    words_of_splits = map(reference_words, splits.values())
-    counts = _Counts(
-        CaptionWords.of(chain.from_iterable(words_of_splits)),
-        {name: reference_counts(examples) for name, examples in splits.items()},
-        vocabulary,
-        max_words,
-    )
-    words = counts.captions("train").counts()
-    locations, of_examples = _locations(splits, words, max_words, root)
-    of_examples["all"] = sum(of_examples.values(), Counter())
-    numbers = {name: counts.of_split(name, of_examples[name]) for name in ("all", *splits)}
-    of_words, frequent = counts.of_words(words), counts.frequent()
+    every = CaptionWords.of(chain.from_iterable(map(reference_words, splits.values())))
+    keys = np.concatenate([caption_keys(part)[0][: len(part)] for part in every.parts()])
+    sizes = {name: reference_counts(examples) for name, examples in splits.items()}
+    of_all = np.concatenate([*sizes.values()])
+    photograph = np.repeat(np.arange(len(of_all), dtype=np.uint64), of_all)
+    # a photograph's first of equal captions
+    once = np.sort(np.unique(keys + BASE * photograph, return_index=True)[1])
+    different, first, photographs = np.unique(keys[once], return_index=True, return_counts=True)
+    frequent = [
+        (vocabulary.language.join(every[once[first[i]]]), int(photographs[i]))
+        for i in np.lexsort((first, -photographs))[:LISTED]
+        if photographs[i] > 1
+    ]
+    is_shared = photographs[np.searchsorted(different, keys)] > 1
+    counts = _Counts(every, np.bincount(once, minlength=len(keys)), is_shared, vocabulary)
+    rows, end = {"all": slice(0, len(every))}, 0
+    for name, of_split in sizes.items():
+        rows[name], end = slice(end, end + of_split.sum()), end + of_split.sum()
+    words = every.part(rows["train"]).counts()
+    locations, seen = _locations(splits, words, max_words, root)
+    seen["all"], sizes["all"] = sum(seen.values(), Counter()), of_all
+    numbers = {
+        name: counts.of_rows(rows[name], sizes[name], seen[name], max_words) for name in rows
+    }
+    for name in ("val", "test"):
+        trained = is_among(keys[rows[name]], keys[rows["train"]])
+        numbers[name]["also in training"] = int(trained.sum())
+    of_words = counts.of_words(rows["train"], words)
     return {"splits": numbers, "words": of_words, "frequent captions": frequent}, locations
 
 
+@dataclass(frozen=True)
 class _Counts:
-    """Numbers of captions, as arrays of those of all splits."""
+    """Arrays of the captions of all splits."""
 
-    def __init__(
-        self,
-        every: CaptionWords[str],
-        references: Mapping[str, np.ndarray],
-        vocabulary: Vocabulary,
-        max_words: int,
-    ):
-        self._every, self._vocabulary, self._max_words = every, vocabulary, max_words
-        of_all = np.concatenate([*references.values()])
-        self._references = {"all": of_all, **references}  # of each photograph
-        ends = dict(zip(references, accumulate(map(sum, references.values())), strict=True))
-        self._rows = {"all": slice(0, len(every))} | {
-            name: slice(ends[name] - references[name].sum(), ends[name]) for name in references
-        }
-        self._keys = np.concatenate([caption_keys(part)[0][: len(part)] for part in every.parts()])
-        photograph = np.repeat(np.arange(len(of_all)), of_all)
-        order = np.lexsort((self._keys, photograph))
-        same = (np.diff(self._keys[order]) == 0) & (np.diff(photograph[order]) == 0)
-        self._is_repeated = np.zeros(len(every), bool)
-        self._is_repeated[order[1:][same]] = True
+    every: CaptionWords[str]
+    is_first: np.ndarray  # of equal captions of a photograph
+    is_shared: np.ndarray  # by another photograph
+    vocabulary: Vocabulary
 
-    @cached_property
-    def _photographs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of different captions, ascending keys, a caption and the number of its photographs."""
-        once = np.flatnonzero(~self._is_repeated)
-        keys, first, photographs = np.unique(self._keys[once], True, return_counts=True)
-        return keys, once[first], photographs
-
-    def captions(self, name: str) -> CaptionWords[str]:
-        """Those of a split, or of all."""
-        return self._every.part(self._rows[name].start, self._rows[name].stop)
-
-    def frequent(self) -> list[tuple[str, int]]:
-        """The captions of several photographs, the most frequent first."""
-        _, captions, photographs = self._photographs
-        most = np.lexsort((captions, -photographs))[:LISTED]
-        join = self._vocabulary.language.join
-        return [
-            (join(self._every[captions[i]]), int(photographs[i]))
-            for i in most
-            if photographs[i] > 1
-        ]
-
-    def of_split(self, name: str, of_examples: Counter[str]) -> dict[str, Any]:
-        """Numbers of the captions of a split; of tested ones, how many were trained on."""
-        rows, captions, references = self._rows[name], self.captions(name), self._references[name]
-        keys, _, photographs = self._photographs
-        others = photographs[np.searchsorted(keys, self._keys[rows])]
+    def of_rows(
+        self, rows: slice, references: np.ndarray, seen: Counter[str], max_words: int
+    ) -> dict[str, Any]:
+        """Numbers of captions in a row, of photographs with that many references."""
+        captions = self.every.part(rows)
         lengths = captions.lengths
         numbers: dict[str, Any] = {
             "photographs": len(references),
@@ -131,30 +110,27 @@ class _Counts:
             "captions per photograph": quantiles(references),
             "words per caption": quantiles(lengths),
             "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
-            "longer than max_words": int((lengths > self._max_words).sum()),
-            "without a word": of_examples["wordless"],
-            "twice for a photograph": int(self._is_repeated[rows].sum()),
-            "also for another photograph": int((others > 1).sum()),
+            "longer than max_words": int((lengths > max_words).sum()),
+            "without a word": seen["wordless"],
+            "twice for a photograph": len(lengths) - int(self.is_first[rows].sum()),
+            "also for another photograph": int(self.is_shared[rows].sum()),
             "also in training": None,
             "different words": len(captions.counts()),
-            "unknown words": self._vocabulary.unknown(captions),
+            "unknown words": self.vocabulary.unknown(captions),
         }
-        if name in ("val", "test"):
-            trained = self._keys[self._rows["train"]]
-            numbers["also in training"] = int(is_among(self._keys[rows], trained).sum())
-        if self._vocabulary.pieces:
-            pieces = self._vocabulary.encode_all(captions).lengths
+        if self.vocabulary.pieces:
+            pieces = self.vocabulary.encode_all(captions).lengths
             numbers["pieces per caption"] = quantiles(pieces)
-        return numbers | {"boxes": of_examples["boxes"]}
+        return numbers | {"boxes": seen["boxes"]}
 
-    def of_words(self, words: Counter[str]) -> dict[str, Any]:
+    def of_words(self, rows: slice, words: Counter[str]) -> dict[str, Any]:
         """Numbers of the `words` of the training captions."""
-        unknown = sorted(word for word in words if not self._vocabulary.knows(word))
+        unknown = sorted(word for word in words if not self.vocabulary.knows(word))
         of_english = sum(words[word] for word in OF_ENGLISH)
-        pieces = self._vocabulary.encode_all(self.captions("train")).lengths
+        pieces = self.vocabulary.encode_all(self.every.part(rows)).lengths
         return {
             "known": len(words) - len(unknown),
-            "vocabulary": f"{len(self._vocabulary.words):,} {self._vocabulary.unit}",
+            "vocabulary": f"{len(self.vocabulary.words):,} {self.vocabulary.unit}",
             "pieces per word": int(pieces.sum()) / words.total(),
             "different": len(words),
             "of English": of_english / words.total(),
