@@ -1,12 +1,14 @@
 """Rewards against the CIDEr-D and BLEU of pycocoevalcap."""
 
 import random
+from itertools import chain
 
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
+from captioning.data.caption_words import CaptionWords
 from captioning.tokens import EOS, PAD
 from captioning.training.objectives.rewards import Reward
 
@@ -48,8 +50,13 @@ def given(ended=True):
     return tokens.reshape(IMAGES, SAMPLES, -1)
 
 
+def prepare(reward, references, vocabulary, eos):
+    captions = CaptionWords.of(chain.from_iterable(references))
+    reward.prepare(captions, np.array([*map(len, references)]), vocabulary, eos)
+
+
 def rewarded(reward, eos=True, ended=True):
-    reward.prepare(REFERENCES, V, eos)
+    prepare(reward, REFERENCES, V, eos)
     return reward(np.arange(IMAGES), given(ended))
 
 
@@ -96,7 +103,7 @@ def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur():
     """
     reward = Reward()
     words = [4 + 2**k for k in range(4, 19)]
-    reward.prepare([[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, reward_eos=False)
+    prepare(reward, [[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, eos=False)
     singles, pairs = len(words) + 2, len(words) ** 2 + len(words) + 1
     assert (
         len(reward.frequencies.keys)

@@ -9,16 +9,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
-from captioning.data.caption_words import CaptionWords, offsets
-from captioning.data.example import Example, reference_counts, reference_words
+from captioning.data.caption_words import CaptionWords
+from captioning.data.example import Example, reference_words
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.sampling import splitmix64, uniform
 from captioning.models.protocol import Captioner
@@ -45,11 +44,6 @@ class TrainingData:
     examples: Sequence[Example]
     vocabulary: Vocabulary
 
-    def references(self, vocabulary: Vocabulary | None = None) -> "References":
-        """Each image's captions as ids, also those too long to be read; unknown words are UNK."""
-        encoded = (vocabulary or self.vocabulary).encode_all(reference_words(self.examples))
-        return References(encoded, offsets(reference_counts(self.examples)))
-
     def words(self) -> Vocabulary:
         """The vocabulary; where its ids are pieces, that of the captions' words made of them."""
         if not self.vocabulary.pieces:
@@ -64,20 +58,6 @@ class TrainingData:
         encoded = self.vocabulary.encode_all(reference_words(self.examples))
         found = encoded.counts() + Counter({EOS: len(encoded)})
         return torch.tensor([found[i] for i in range(len(self.vocabulary))])
-
-
-@dataclass(frozen=True)
-class References(Sequence[Any]):
-    """The captions of each image as ids, made when they are asked for."""
-
-    captions: CaptionWords[int]
-    first: np.ndarray  # of each image, and at last of none
-
-    def __len__(self) -> int:
-        return len(self.first) - 1
-
-    def __getitem__(self, image: Any) -> list[tuple[int, ...]]:
-        return [self.captions[n] for n in range(*self.first[image : image + 2])]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ a" have a higher reward.
 B images, S captions of each, T tokens.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from captioning.config.types import NotNegative, validated
+from captioning.data.caption_words import CaptionWords, offsets
 from captioning.metrics.cider import ORDERS, SIGMA, DocumentFrequencies, Floats, Ints, Pairs
 from captioning.tokens import EOS, PAD
 
@@ -38,15 +37,17 @@ class Reward:
         )
 
     def prepare(
-        self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, reward_eos: bool
+        self, captions: CaptionWords[int], sizes: np.ndarray, vocabulary: int, reward_eos: bool
     ) -> None:
         """Count the document frequencies of the training images.
 
-        `references` are each image's captions as ids, UNK included, without BOS and EOS; with
-        `reward_eos` the end is a token of references, document frequencies and candidates.
+        `captions` are those of all images in a row as ids, also those too long to be read, UNK
+        included, without BOS and EOS, and `sizes` their numbers for each image; with `reward_eos`
+        the end is a token of references, document frequencies and candidates.
         """
-        self.reward_eos, self._vocabulary, self._references = reward_eos, vocabulary, references
-        every = map(self._ended, range(len(references)))
+        self.reward_eos, self._vocabulary = reward_eos, vocabulary
+        self._captions, self._first = captions, offsets(sizes)
+        every = map(self._references, range(len(sizes)))
         self.frequencies = DocumentFrequencies(every, vocabulary)
 
     def __call__(self, index: Ints, tokens: Ints) -> Floats:
@@ -58,14 +59,14 @@ class Reward:
         rows = tokens.reshape(-1, t)
         read = (rows != PAD) & ((rows != EOS) | self.reward_eos)
         captions = [row[own].tolist() for row, own in zip(rows, read, strict=True)]
-        references = [self._ended(position) for position in index]
+        references = [self._references(position) for position in index]
         pairs = Pairs(captions, references, self._vocabulary)
         score = self.cider * pairs.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
             score += self.bleu4 * pairs.bleu()
         return score.reshape(b, s)
 
-    def _ended(self, position: int) -> list[list[int]]:
+    def _references(self, image: int) -> list[list[int]]:
         """The references of a training image."""
         end = [EOS] * self.reward_eos
-        return [[*caption, *end] for caption in self._references[position]]
+        return [[*self._captions[n], *end] for n in range(*self._first[image : image + 2])]

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.data.batch import Batch
+from captioning.data.example import reference_counts, reference_words
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.sampling import draw_any, generate
 from captioning.decoding.steps import mask_tokens
@@ -85,7 +86,9 @@ class SelfCritical(Objective):
 
     def prepare(self, data: TrainingData, model: Captioner) -> None:
         self._vocabulary, self._words = data.vocabulary, data.words()
-        self.reward.prepare(data.references(self._words), len(self._words), self.reward_eos)
+        captions = self._words.encode_all(reference_words(data.examples))
+        sizes = reference_counts(data.examples)
+        self.reward.prepare(captions, sizes, len(self._words), self.reward_eos)
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
