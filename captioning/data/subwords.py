@@ -151,12 +151,13 @@ def build_vocabulary(
     """
     if subwords is None:
         return Vocabulary.from_captions(captions, min_count, max_size)
-    captions = list(captions)
+    captions = CaptionWords.of(captions)
     trained_here = subwords == BPE
     pairs = _byte_pairs(captions, min_count, max_size) if trained_here else read_tokenizer(subwords)
     with at(f"data.vocabulary.subwords={subwords}"):
         vocabulary = Subwords(pairs, trained_here=trained_here)
-    sample = captions[:: 1 + len(captions) // SAMPLE]
+    step = 1 + len(captions) // SAMPLE
+    sample = [captions[n] for n in range(0, len(captions), step)]
     changed = [
         words
         for words in sample
