@@ -26,8 +26,8 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import BatchIndex
+from captioning.data.columns import data_digest
 from captioning.data.dataset import CaptionDataset
-from captioning.data.example import data_digest
 from captioning.decoding.maps import reference_maps
 from captioning.errors import CaptioningError
 from captioning.features.build import FeatureStore

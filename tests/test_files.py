@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from captioning.metrics.clip import Embeddings
 from processes import ENVIRONMENT, PROCESSES
 from refusals import refuses
 from support import little_disk
@@ -32,7 +33,6 @@ from captioning.files import (
     write_json,
     write_text,
 )
-from captioning.metrics.clip import Embeddings
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings

@@ -1,6 +1,5 @@
 """Captioned photographs, as every reader returns them."""
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,12 +60,16 @@ Splits = Mapping[str, Sequence[Example]]
 
 
 def reference_words(examples: Iterable[Example]) -> Iterable[tuple[str, ...]]:
-    """The words of every reference, example by example."""
+    """The words of every reference, example by example; `CaptionWords` of columns."""
+    if (of_columns := getattr(examples, "reference_words", None)) is not None:
+        return of_columns()
     return (reference.words for example in examples for reference in example.references)
 
 
 def reference_counts(examples: Iterable[Example]) -> np.ndarray:
     """The number of references of each example."""
+    if (of_columns := getattr(examples, "reference_counts", None)) is not None:
+        return of_columns()
     return np.fromiter((len(example.references) for example in examples), np.int64)
 
 
@@ -94,21 +97,3 @@ def image_names(examples: Sequence[Example], root: str | Path | None) -> list[st
 def single_images(examples: Iterable[Example]) -> list[Example]:
     """An example for each of their images."""
     return [replace(e, path=path, further=()) for e in examples for path in e.paths]
-
-
-def data_digest(splits: Splits) -> str:
-    """SHA-256 over ids, file names, captions and sources of all splits.
-
-    Equal digests mean equal data.
-    """
-    sha = hashlib.sha256()
-    for name, examples in sorted(splits.items()):
-        for e in examples:
-            references = [(reference.text, reference.words) for reference in e.references]
-            content: list[object] = [name, e.image_id, e.path.name, references]
-            if e.source:
-                content.append(e.source)
-            if e.further:
-                content.append([path.name for path in e.further])
-            sha.update(repr(tuple(content)).encode())
-    return sha.hexdigest()

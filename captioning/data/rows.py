@@ -14,10 +14,10 @@ from captioning.files import open_bounded
 PREFIX = "row-"
 
 
-def is_row(path: Path) -> bool:
+def is_row(path: Path | str) -> bool:
     """Whether a path is that of a row; no disk is asked."""
-    name, parents = path.name, path.parents
-    return name.startswith(PREFIX) and len(parents) > 2 and parents[2].suffix == ".arrow"
+    file, *_, name = str(path).rsplit("/", 3)
+    return name.startswith(PREFIX) and file.endswith(".arrow")
 
 
 def open_source(path: Path) -> AbstractContextManager[BinaryIO]:

@@ -6,6 +6,7 @@ from hashlib import sha256
 import numpy as np
 
 from captioning.config.types import Config
+from captioning.data.columns import take
 from captioning.data.example import Splits, reference_words
 from captioning.errors import CaptioningError
 
@@ -34,7 +35,6 @@ def training_subset(splits: Splits, data: Config) -> tuple[Splits, Iterable[tupl
     seed = data["train_images_seed"]
     texts = (f"{seed} {example.image_id}".encode() for example in everything)
     order = np.fromiter((sha256(text).digest() for text in texts), "S32")
-    kept = np.sort(np.argsort(order, kind="stable")[:size]).tolist()
-    subset = [everything[position] for position in kept]
+    subset = take(everything, np.sort(np.argsort(order, kind="stable")[:size]))
     of_vocabulary = everything if data["vocabulary_images"] == "all" else subset
     return {**splits, "train": subset}, reference_words(of_vocabulary)

@@ -117,7 +117,7 @@ class Vocabulary:
     def encode_all(self, captions: Iterable[Sequence[str]]) -> CaptionWords[int]:
         """Ids of all captions, looked up when they are asked for."""
         numbered = CaptionWords.of(captions)
-        return CaptionWords(self.encode(numbered.lexicon), numbered.numbers, numbered.starts)
+        return CaptionWords(numbered.values, numbered.starts, self.encode(numbered.lexicon))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The caption of `ids`, written as in its language."""

@@ -15,7 +15,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
-from sys import intern
 from typing import Annotated, Any, Self
 
 from annotated_types import DocInfo
@@ -108,8 +107,11 @@ class Language:
             return self._by_function(unicodedata.normalize("NFC", text))
         if self.code in DOTLESS:
             text = text.replace("\u0130", "i").replace("I", "\u0131")
-        composed = unicodedata.normalize("NFC", text.lower()).translate(_TYPOGRAPHIC)
-        return tuple(map(intern, _pattern(self.code, self.tokens).findall(composed)))
+        text = text.lower()
+        plain = text.isascii()
+        if not plain:
+            text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
+        return tuple(_pattern(self.code, self.tokens, plain).findall(text))
 
     def join(self, words: Iterable[str]) -> str:
         """The caption of words, as the language is written."""
@@ -146,15 +148,20 @@ class Language:
 
 
 @cache
-def _pattern(code: str, tokens: str) -> re.Pattern[str]:
-    """Of one word in lower case; plain apostrophes and hyphens."""
+def _pattern(code: str, tokens: str, plain: bool) -> re.Pattern[str]:
+    """Of one word in lower case; plain apostrophes and hyphens.
+
+    A `plain` one is for ASCII, which has no marks, and takes half of the time.
+    """
     by_character = tokens == CHARACTERS
     letter = rf"(?:(?![{SCRIPTS}])[^\W_])" if by_character else r"[^\W_]"
     marks = re.sub(f"[{SCRIPTS}]", "", _MARKS) if by_character else _MARKS
-    run = f"(?:{letter}++[{marks}]*+)++"
+    run = f"{letter}++" if plain else f"(?:{letter}++[{marks}]*+)++"
     inner = "'" if code == ENGLISH else f"{_JOINERS}-" if code in ELIDING else f"{_JOINERS}'-"
     word = f"{run}(?:[{inner}]{run})*+" + (f"(?:'(?={letter}))?+" if code in ELIDING else "")
-    return re.compile(rf"(?=[{SCRIPTS}])[^\W_][{_MARKS}]*+|{word}" if by_character else word)
+    if by_character and not plain:
+        word = rf"(?=[{SCRIPTS}])[^\W_][{_MARKS}]*+|{word}"
+    return re.compile(word, re.ASCII if plain else 0)
 
 
 ENGLISH_WORDS = Language()

@@ -50,7 +50,7 @@ def main(config: DescribeSettings) -> None:
     skipped: list[Exception] = []
     splits = run_reader(reader, False, language, skipped, needed=("train",))
     if config.images:
-        splits, _ = find_on_disk(splits)  # absent ones are counted with others below
+        splits, *_ = find_on_disk(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
     splits, captions = training_subset(splits, data)
     refusal = ""

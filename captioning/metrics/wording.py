@@ -101,7 +101,7 @@ def caption_keys(captions: CaptionWords[str]) -> tuple[np.ndarray, np.ndarray]:
     """
     caption = np.repeat(np.arange(len(captions)), captions.lengths)
     place = np.arange(len(caption)) - captions.starts[caption]
-    words, sums = captions.numbers.astype(np.uint64), np.zeros(len(captions), np.uint64)
+    words, sums = captions.values.astype(np.uint64), np.zeros(len(captions), np.uint64)
     random = np.random.PCG64(0).random_raw(len(captions.lexicon))
     np.add.at(sums, caption, random[words] * BASE ** place.astype(np.uint64))
     inner = caption[1:] == caption[:-1]

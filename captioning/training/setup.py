@@ -98,7 +98,8 @@ def read_training_data(settings: RunSettings, parts: Parts) -> Splits:
     reader = _build(parts, "data.reader")
     needed = SPLITS if settings.test else ("train", "val")
     data = settings.data
-    splits = read_logged(reader, reads_images(parts["backbone"]), data.plain, needed=needed)
+    images, cache = reads_images(parts["backbone"]), Path(settings.cache)
+    splits = read_logged(reader, images, data.plain, needed=needed, cache=cache)
     test = with_groups(splits["test"], data.groups, data.caption_language)
     splits = {**splits, "test": test}
     for name in needed:

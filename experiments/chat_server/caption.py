@@ -19,7 +19,8 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder, check_reader
 from captioning.config.types import PartConfig, PathText, given_path
-from captioning.data.example import Example, Split, data_digest, image_names, reference_texts
+from captioning.data.columns import data_digest
+from captioning.data.example import Example, Split, image_names, reference_texts
 from captioning.data.image_files import read_folder
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_json

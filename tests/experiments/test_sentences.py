@@ -10,7 +10,8 @@ from metrics.scored import counts
 from refusals import refuses
 
 from captioning.config.explain import explain
-from captioning.data.example import Example, Reference, data_digest
+from captioning.data.columns import data_digest
+from captioning.data.example import Example, Reference
 from captioning.metrics import Scorer
 from experiments.two_languages.sentences import ParallelReader
 

@@ -13,7 +13,8 @@ from torch.testing import assert_close
 from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
-from captioning.data.example import Example, data_digest
+from captioning.data.columns import data_digest
+from captioning.data.example import Example
 from captioning.data.example import image_names as names
 from captioning.data.views import NAMED
 from captioning.features.build import FeatureStore

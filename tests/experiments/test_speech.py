@@ -3,7 +3,7 @@
 import numpy as np
 from support import contents
 
-from captioning.data.example import data_digest
+from captioning.data.columns import data_digest
 from experiments.speech.drawn_speech import SpeechReader
 
 SIZES = {"train": 40, "val": 3, "test": 5}

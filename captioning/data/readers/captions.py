@@ -181,7 +181,7 @@ def _read_data_set(path: Path) -> DataSetFile:
         with at(f"{path}, read as {KARPATHY}"):
             return parse_json(text, KarpathyFile)
     with at(f"{path}, read as {IDS}"):
-        return {name: Entry((), texts, "") for name, texts in parse_json(text, BY_ID).items()}
+        return {name: Entry(texts, "") for name, texts in parse_json(text, BY_ID).items()}
 
 
 def _entries(

@@ -6,16 +6,17 @@ Captions of its test images are not public, so the test split is cut from the ot
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from captioning.config.types import UserPath, validated_class
+from captioning.data.columns import RowWriter
 from captioning.data.example import Example
 from captioning.data.readers.ids import captions_by_image
 from captioning.data.readers.options import options
 from captioning.data.readers.parsing import ImageId, Text, at, read_json
 from captioning.data.readers.reading import (
-    Entry,
     FailFastList,
     FileName,
     OfEachSplit,
@@ -109,17 +110,18 @@ class CocoSplit:
     part: Part = (0, 1)
     marked: bool = False
 
-    def __call__(self) -> list[Example]:
+    def __call__(self) -> Sequence[Example]:
         """Read the file."""
         file = self._read()
         with at(self.annotations):
             captions = file.captions(self.marked)
-        entries = {
-            image.id: Entry((self.root / image.file_name,), captions[image.id], image.group)
-            for image in file.images
-            if image.id in captions
-        }
-        return choose_examples(self.part, entries, self.annotations, file.annotations is None)
+        writer = RowWriter(self.root)
+        for image in file.images:
+            if image.id in captions:
+                writer.add(image.id, [image.file_name], captions[image.id], image.group)
+        return choose_examples(
+            self.part, writer.finish(), self.annotations, file.annotations is None
+        )
 
     def _read(self) -> CocoFile[ImageFile]:
         return read_json(self.annotations, CocoFile[ImageFile], NAME)

@@ -40,8 +40,10 @@ def add_groups(images: Sequence[Any], entries: Callable[[], Iterable[Mapping[str
 
 def with_groups(
     examples: Sequence[Example], column: str | None, language: Language
-) -> list[Example]:
+) -> Sequence[Example]:
     """The examples in the groups of a column that was read, or of their lengths."""
+    if column is None:
+        return examples
     own = [example.group for example in examples]
     groups = choose_groups(own, reference_texts(examples), column, language)
     return [replace(example, group=group) for example, group in zip(examples, groups, strict=True)]

@@ -11,25 +11,29 @@ and any file, and what it unpacks is limited.
 import logging
 import re
 import sys
+import zlib
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from resource import RLIMIT_DATA, RLIMIT_FSIZE, getpagesize, getrlimit, setrlimit
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+import numpy as np
+from pydantic import BeforeValidator, ValidationError
 
 from captioning.config.types import UserPath, given_path, validated_class
+from captioning.data.caption_words import Ragged, offsets
+from captioning.data.columns import Columns, RowWriter
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.options import options
-from captioning.data.readers.parsing import ImageId, Text, at, captions_of, or_skip
+from captioning.data.readers.parsing import ImageId, Text, at, captions_of, is_caption, or_skip
 from captioning.data.readers.reading import (
     OTHER_NAMES,
     SHARES,
-    Entry,
     OfEachSplit,
     ReadSplits,
     Share,
@@ -62,12 +66,25 @@ class _Row:
     captions: Annotated[list[Text], BeforeValidator(captions_of)]
 
 
-@dataclass(slots=True)
-class _Image(Entry):
-    content: int | Path  # its bytes, or where there are none its file
+class _Images:
+    """Rows, and for each the size of its image, or a number that stands for its file."""
 
+    def __init__(self) -> None:
+        self.rows, self.contents = RowWriter("/"), array("q")
 
-_Images = defaultdict[str | None, dict[ImageId, _Image]]  # by train, val, test or none of them
+    def finish(self) -> Columns:
+        """The images, whose rows must have the same content."""
+        images, contents = self.rows.finish().by_image(), np.array(self.contents)
+        rows, of_rows = images.rows, contents[images.rows.values]
+        own = of_rows == of_rows[rows.starts[:-1]].repeat(rows.lengths)
+        images = replace(images, rows=Ragged(rows.values[own], offsets(own)[rows.starts]))
+        for place in np.searchsorted(rows.starts, np.flatnonzero(~own), side="right") - 1:
+            with or_skip():
+                raise CaptioningError(
+                    f"{quoted(images[int(place)].image_id)} has another image in an earlier row; "
+                    "name the column of the ids by data.reader.id_column=COLUMN"
+                )
+        return images
 
 
 @validated_class
@@ -113,18 +130,18 @@ class HubReader:
             if isinstance(part, str)
             for split in (part.lower(), *OTHER_NAMES.get(part, ()))
         }
-        images = _Images(dict)
+        images = defaultdict[str | None, _Images](_Images)  # of train, val, test or none of them
         for split, data in loaded.items():
             if label or split.lower() in meant or any(isinstance(p, tuple) for p in parts.values()):
                 self._read(split, data, label, meant, images)
         splits: ReadSplits = {}
         for name, part in parts.items():
             key, share = (name, (0.0, 1.0)) if isinstance(part, str) else (None, part)
-            splits[name] = choose_examples(share, images[key], Path(self.name, name))
+            splits[name] = choose_examples(share, images[key].finish(), Path(self.name, name))
         return check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
 
     def _read(
-        self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: _Images
+        self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: Any
     ) -> None:
         """Add the images of a split, or of those that its column `label` names."""
         from pyarrow.compute import binary_length
@@ -140,23 +157,26 @@ class HubReader:
             }
             batches = table.select([*wanted]).to_batches()
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
-            folder = Path(entry["filename"], data._fingerprint, image)
+            folder = f"{entry['filename']}/{data._fingerprint}/{image}/{PREFIX}"
             for number, cells in enumerate(rows):
-                path = folder / f"{PREFIX}{number}"
-                with or_skip(), at(path):
+                path = f"{folder}{number}"
+                try:
                     key = cells[image_id] if image_id else f"{split}/{before + number}"
-                    row = _Row(key, [cells[name] for name in captions])
-                    if cells[size] is None:
-                        path = self._file(cells.get(file))
-                    found = _Image((path,), [], group_of(cells), cells[size] or path)
+                    texts = [cells[name] for name in captions]
+                    if not (type(key) in (int, str) and is_caption(texts)):
+                        row = _Row(key, texts)
+                        key, texts = row.image_id, row.captions
+                    content = cells[size]
+                    if content is None:
+                        path = str(self._file(cells.get(file)))
+                        content = -zlib.crc32(path.encode())
                     name = str(cells[label] if label else split).strip().lower()
-                    own = images[meant.get(name)].setdefault(row.image_id, found)
-                    if own.content != found.content:
-                        raise CaptioningError(
-                            f"{quoted(row.image_id)} has another image in an earlier row; name "
-                            "the column of the ids by data.reader.id_column=COLUMN"
-                        )
-                    own.captions += row.captions
+                    own = images[meant.get(name)]
+                    own.rows.add(key, [path.lstrip("/")], texts, group_of(cells))
+                    own.contents.append(content)
+                except (CaptioningError, ValidationError):
+                    with or_skip(), at(path):
+                        raise
             before += table.num_rows
 
     def _file(self, name: str | None) -> Path:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from captioning.data.example import SPLITS
+from captioning.data.words import ENGLISH_WORDS, Language
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class ReadOptions:
     skipped: list[Exception] | None = None  # errors of entries left out; None: each is raised
     needed: Collection[str] = SPLITS  # splits that may not be empty
     groups: str | None = None  # the column or key that gives the groups of images, if any
+    language: Language = ENGLISH_WORDS  # of the words of captions that are read into columns
+    cache: Path | None = None  # the folder of what is kept; None: nothing is
 
 
 _DEFAULTS = ReadOptions()

@@ -8,8 +8,12 @@ Wrong entries are left out where that is asked for.
 import ast
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -21,7 +25,14 @@ from captioning.config.types import format_errors
 from captioning.data.readers.groups import add_groups
 from captioning.data.readers.options import options
 from captioning.errors import CaptioningError
-from captioning.files import MAX_CHARACTERS, read_bytes, read_gzip
+from captioning.files import (
+    LARGEST,
+    LONGEST_LINE,
+    MAX_CHARACTERS,
+    open_bounded,
+    read_bytes,
+    read_gzip,
+)
 
 T = TypeVar("T")
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
@@ -137,23 +148,35 @@ def parse_json_lines(lines: Iterable[tuple[str, str]], layout: type[T]) -> Itera
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:
+    """The `lines` of a file that may be a stranger's."""
+    return list(lines(path, LARGEST))
+
+
+def lines(path: Path, largest: float) -> Iterator[tuple[str, str]]:
     """The non-blank lines of a UTF-8 text or of its `.gz`, each with its place, `FILE, line 3`.
 
     Only line feeds end a line, because some characters that Python treats as line ends occur in
-    captions; in a text without any, carriage returns do, as on old Macs.
+    captions; in a text without any, carriage returns do, as on old Macs. A text may have at most
+    `largest` bytes.
     """
-    content = read_gzip(path) if path.suffix == ".gz" else read_bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = 1 + content.count(b"\n", 0, error.start)
-        error.add_note(f"{path}, line {line} is not UTF-8; save the file as UTF-8")
-        raise
-    return [
-        (f"{path}, line {number}", line.removesuffix("\r"))
-        for number, line in enumerate(text.split("\n" if "\n" in text else "\r"), start=1)
-        if line.strip()
-    ]
+    packed = path.suffix == ".gz"
+    with BytesIO(read_gzip(path)) if packed else open_bounded(path, largest) as file:
+        parts: Iterable[bytes] = iter(partial(file.readline, LONGEST_LINE), b"")
+        first = file.readline(LONGEST_LINE).removeprefix(BOM_UTF8)
+        if first.endswith(b"\n"):
+            parts = chain([first], parts)
+        else:
+            content = read_gzip(path) if packed else read_bytes(path)
+            parts = content.removeprefix(BOM_UTF8).split(b"\r")
+        for number, part in enumerate(parts, start=1):
+            location = f"{path}, line {number}"
+            try:
+                line = part.decode()
+            except UnicodeDecodeError as error:
+                error.add_note(f"{location} is not UTF-8; save the file as UTF-8")
+                raise
+            if line.strip():
+                yield location, line.removesuffix("\n").removesuffix("\r")
 
 
 def _parse_list(text: str) -> Any:
@@ -161,6 +184,17 @@ def _parse_list(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # Python's quotes, or NumPy's blanks and line breaks
         return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
+
+
+def is_caption(cells: Sequence[Any]) -> bool:
+    """Whether some cells are one caption that needs no further check, as most are."""
+    caption, *others = cells
+    return (
+        type(caption) is str
+        and not others
+        and "[" not in caption
+        and len(caption) <= MAX_CHARACTERS
+    )
 
 
 def captions_of(cells: Sequence[Any]) -> list[Any]:

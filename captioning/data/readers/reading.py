@@ -13,23 +13,28 @@ A reader is a class whose objects are called without arguments and return the sp
 
 import gc
 import logging
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
+from functools import partial
 from pathlib import Path
+from sys import intern
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, ValidationInfo
 
 from captioning.config.types import Probability, UserPath, format_errors, rising
+from captioning.data.columns import FEW, Columns, digests, take
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.ids import match_names
+from captioning.data.readers.kept import read_once
 from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.options import options, reading
-from captioning.data.readers.parsing import ImageId, Text, at, or_skip, read_lines
+from captioning.data.readers.parsing import ImageId, Text, at, lines, or_skip
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import JOIN, MAX_CHARACTERS
@@ -79,7 +84,7 @@ Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
 FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
-ReadSplits = dict[str, list[Example]]
+ReadSplits = dict[str, Any]  # of each split a list of examples, or `Columns`
 Reader = Callable[[], ReadSplits]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Share = Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
@@ -94,6 +99,7 @@ OTHER_NAMES = {
     "test": ["testing"],
 }
 """What files and sets call a split besides its name, in any case."""
+NO_WORDS = "{:.200} has no caption with a word; remove it or give it one"
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 """The parts of images that no file divides."""
 
@@ -108,9 +114,8 @@ class Sentence:
 
 @dataclass(slots=True)
 class Entry:
-    """What a file has of an example: its images, its captions and its group."""
+    """What a file has of an example beside its images: its captions and its group."""
 
-    paths: tuple[Path, ...]
     captions: list[str]
     group: str
 
@@ -141,33 +146,30 @@ def make_example(
         if words is None:
             words = split(text)
         if words:
-            references.append(Reference(text, words))
+            references.append(Reference(text, tuple(map(intern, words))))
         else:
             wordless += 1
     if not references and not bare:
-        raise CaptioningError(
-            f"{path.name:.200} has no caption with a word; remove it or give it one"
-        )
+        raise CaptioningError(NO_WORDS.format(path.name))
     return Example(image_id, path, tuple(references), wordless, further=tuple(further), group=group)
 
 
 def choose_examples(
-    part: Part, entries: Mapping[Any, Entry], source: Path, bare: bool = False
-) -> list[Example]:
-    """The examples of the file `source`, by image id, that belong to a split, see `choose`; without
-    captions if it is `bare`.
+    part: Part, images: Columns, source: Path, bare: bool = False
+) -> Sequence[Example]:
+    """The examples of the file `source` that belong to a split, see `choose`; without captions if
+    it is `bare`.
     """
-    examples = []
     with at(source):
-        for image_id in choose(part, list(entries), source):
-            with or_skip():
-                entry = entries[image_id]
-                examples.append(
-                    make_example(
-                        image_id, entry.paths, entry.captions, group=entry.group, bare=bare
-                    )
-                )
-    return examples
+        chosen = choose(part, images.ids, lambda: [str(e[0]) for e in images.entries()], source)
+        examples = images.take(chosen)
+        if not bare:
+            worded = examples.reference_counts() > 0
+            for example in examples.take(np.flatnonzero(~worded)):
+                with or_skip():
+                    raise CaptioningError(NO_WORDS.format(example.path.name))
+            examples = examples.take(np.flatnonzero(worded))
+    return examples if len(images) > FEW else list(examples)
 
 
 def split_called(name: object) -> str | None:
@@ -184,40 +186,50 @@ def complete(splits: ReadSplits, source: Path) -> ReadSplits:
     if splits["val"] or not splits["train"]:
         return splits
     train = splits["train"]
-    ids = [example.image_id for example in train]
+    names = [str(example.image_id) for example in train] if isinstance(train, list) else []
+    ids = digests(names) if names else train.ids
     shares = {"train": (0, 0.9), "val": (0.9, 1)} if splits["test"] else SHARES
     log.info("%s has no images for val: %s are shares of train", source, ", ".join(shares))
     for split, part in shares.items():
-        chosen = {*choose(part, ids, source)}
-        splits[split] = [example for example in train if example.image_id in chosen]
+        splits[split] = take(train, choose(part, ids, lambda: names, source))
     return splits
 
 
-def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
-    """Choose the images of the file `source` that belong to a split.
+def choose(part: Part, ids: np.ndarray, names: Callable[[], list[str]], source: Path) -> np.ndarray:
+    """Choose the images of the file `source` that belong to a split, by their positions.
 
     Shares are taken from a pseudorandom order that depends on the ids alone, so that adjacent
     shares, such as [0, 0.8] and [0.8, 1], are disjoint and complete; the result is in the file's
     order. A list keeps its own order.
+
+    Args:
+        part: the split.
+        ids: `[N]` digests of the images' ids.
+        names: gives the ids as text.
+        source: the file.
     """
     if part is None:
-        return []
+        return np.arange(0)
+    order = np.argsort(ids, kind="stable")
     if isinstance(part, tuple):
-        start, end = (round(share * len(images)) for share in part)
-        order = sorted(images, key=lambda image: sha256(str(image).encode()).digest())
-        members = set(order[start:end])
-        return [image for image in images if image in members]
-    known = {str(image): image for image in images}
-    lines = {location: line.strip().lstrip("/") for location, line in read_lines(part)}
-    matched, chosen = match_names(lines.values(), known), []
-    for location, name in lines.items():
+        start, end = (round(share * len(ids)) for share in part)
+        return np.sort(order[start:end])
+    listed = {place: line.strip().lstrip("/") for place, line in lines(part, math.inf)}
+    asked = digests(listed.values())
+    found = order[np.searchsorted(ids, asked, sorter=order).clip(max=len(ids) - 1)]
+    exact = ids[found] == asked
+    if exact.all():
+        return found
+    known = {name: position for position, name in enumerate(names())}
+    matched, chosen = match_names(listed.values(), known), []
+    for location, name in listed.items():
         with or_skip():
             if name not in matched:
                 raise CaptioningError(
-                    f"{location}: {name:.200} is not among the {len(images)} images of {source}"
+                    f"{location}: {name:.200} is not among the {len(ids)} images of {source}"
                 )
             chosen.append(known[matched[name]])
-    return chosen
+    return np.array(chosen, np.int64)
 
 
 def run_reader(
@@ -227,30 +239,39 @@ def run_reader(
     skipped: list[Exception] | None = None,
     needed: Collection[str] = SPLITS,
     groups: str | None = None,
+    cache: Path | None = None,
 ) -> Splits:
     """Call a reader, and split its captions again unless they are in English words.
 
     The photographs must be on disk if a backbone reads `images`. Malformed entries, images
     without captions and absent photographs are errors, or are left out and listed in `skipped`.
-    The splits that are `needed` must have images. The column `groups` gives each its group.
+    The splits that are `needed` must have images. The column `groups` gives each its group. Large
+    sets are kept below the folder `cache`, see `read_once`.
     """
     gc.disable()  # readers produce no garbage, and for COCO it would take half of the time
     try:
-        with reading(skipped=skipped, needed=needed, groups=groups):
-            with _where_files_are():
-                splits: Splits = reader()
-            if skipped:  # one file of several splits is read for each
-                told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
-                skipped[:] = dict(zip(told, skipped, strict=True)).values()
-            if images:
-                root = "root" if hasattr(reader, "root") else "splits.train.root"
-                splits = on_disk(splits, skipped, f"data.reader.{root}")
-            if language != ENGLISH_WORDS:
-                splits = {name: _in_words(examples, language) for name, examples in splits.items()}
+        with reading(skipped=skipped, needed=needed, groups=groups, language=language, cache=cache):
+            splits = read_once(reader, images, partial(_read, reader, images))
             _check_needed(splits)
         return splits
     finally:
         gc.enable()
+
+
+def _read(reader: Reader, images: bool) -> Splits:
+    """What a reader returns, with the photographs that are there, in words of the language."""
+    language, skipped = options().language, options().skipped
+    with _where_files_are():
+        splits: Splits = reader()
+    if skipped:  # one file of several splits is read for each
+        told = [(str(error), *getattr(error, "__notes__", ())) for error in skipped]
+        skipped[:] = dict(zip(told, skipped, strict=True)).values()
+    if images:
+        root = "root" if hasattr(reader, "root") else "splits.train.root"
+        splits = on_disk(splits, skipped, f"data.reader.{root}")
+    if language != ENGLISH_WORDS:
+        splits = {name: _in_words(examples, language) for name, examples in splits.items()}
+    return splits
 
 
 def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
@@ -271,10 +292,12 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
     raise CaptioningError(message)
 
 
-def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
+def _in_words(examples: Sequence[Example], language: Language) -> Sequence[Example]:
     """The examples with words of `language`, without captions that have none; nouns count other
     words.
     """
+    if isinstance(examples, Columns):  # which have them already
+        return examples
     worded = []
     for example in examples:
         with or_skip():
@@ -295,6 +318,10 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)
+        if all(isinstance(examples, Columns) for examples in splits.values()):
+            if _all_differ(splits.values(), shared_ids):
+                return splits
+            splits = {name: list(examples) for name, examples in splits.items()}
         first: dict[ImageId | tuple[str, ...], tuple[str, Example]] = {}
         for split, examples in splits.items():
             for example in tuple(examples):
@@ -310,6 +337,15 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
                             )
                         first[key] = split, example
     return splits
+
+
+def _all_differ(splits: Collection[Columns], shared_ids: bool) -> bool:
+    """Whether no two examples have one file, or one id unless these may be shared."""
+    files = np.concatenate([columns.files.values for columns in splits])
+    of_each = [np.sort(files[files != np.bytes_(b"")])]
+    if not shared_ids:
+        of_each.append(np.sort(np.concatenate([columns.ids for columns in splits])))
+    return not any((names[1:] == names[:-1]).any() for names in of_each)
 
 
 def _occurrence(split: str, example: Example) -> str:

@@ -15,16 +15,22 @@ cell may be a list of captions, as JSON or Python write it. A table is
 
 import csv
 import logging
+import math
 import re
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator, ValidationError
 
 from captioning.config.types import UserPath, validated_class
+from captioning.data.columns import Columns as ExampleColumns
+from captioning.data.columns import RowWriter
 from captioning.data.example import SPLITS
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.options import options
@@ -33,11 +39,11 @@ from captioning.data.readers.parsing import (
     at,
     captions_of,
     has_list,
-    json_text,
+    is_caption,
+    lines,
     or_skip,
     parse_json_lines,
     read_json,
-    read_lines,
 )
 from captioning.data.readers.reading import (
     SHARES,
@@ -62,11 +68,15 @@ IMAGE = (
 )
 CAPTION = "caption, captions, comment, text, raw, sentences, txt, title, caption_predicted"
 SEPARATORS = ",\t|;"
+PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}")  # most names of files
+LABELS: dict[str | None, int] = {name: number for number, name in enumerate(SPLITS, start=1)}
+OTHER = -1
 LONGEST = 20  # lines of a quoted caption
+START = 2**20  # bytes in which the list of a JSON object is looked for
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
 PlacedRows = Iterator[tuple[str, Mapping[str, Any]]]
-Columns = Callable[[tuple[str, ...]], tuple[str | None, list[str], str]]
+ColumnsOf = Callable[[tuple[str, ...]], tuple[str | None, list[str], str]]
 """Finds the columns of images, of captions and of splits among names (`find_columns`)."""
 EXAMPLE = (
     f"the first line must be image,caption (images may be called {IMAGE}, and captions {CAPTION}), "
@@ -89,9 +99,7 @@ _Name = Annotated[
 class _Row:
     image: _Name
     captions: Annotated[list[Text], BeforeValidator(captions_of)]
-    split: Any
     further: list[_Name]
-    group: str
 
 
 def _with_suffix(table: Path) -> Path:
@@ -128,33 +136,38 @@ class TableReader:
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`."""
         table = self.captions
-        entries, column = _read(table, self.root, SETTINGS, self.images, self.caption_columns)
+        rows, labels = _read(table, self.root, SETTINGS, self.images, self.caption_columns)
+        images = rows.by_image()
+        named = bool(labels.any())
         lists = [part for part in self.splits.values() if isinstance(part, Path)]
         shared = any(isinstance(part, tuple) for part in self.splits.values())
         unlisted = not shared and not any(map(Path.is_file, lists))
         splits: ReadSplits = {}
         for name in SPLITS:
-            part, chosen = self.splits[name], entries
+            part, chosen = self.splits[name], images
             if unlisted and part is not None:
-                part = (0, 1) if column else SHARES[name]
-                if column:
-                    chosen = {key: entries[key] for key, split in column.items() if split == name}
+                part = (0, 1) if named else SHARES[name]
+                if named:
+                    of_rows = labels[images.rows.values]
+                    of_images = np.maximum.reduceat(of_rows, images.rows.starts[:-1])
+                    chosen = images.take(np.flatnonzero(of_images == LABELS[name]))
             elif isinstance(part, Path) and name not in options().needed:
                 part = part if part.is_file() else None
             splits[name] = choose_examples(part, chosen, table)
         if unlisted:
             shares = "80 %, 10 % and 10 %, pseudorandom and always the same"
-            how = "its column split" if column else shares
+            how = "its column split" if named else shares
             absent = ", ".join(path.name for path in lists)
             log.info("%s has no %s beside it: splits by %s", table, absent, how)
-            if column and None not in self.splits.values():
+            if named and None not in self.splits.values():
                 splits = complete(splits, table)
         return check_splits(splits, table)
 
 
 def table_entries(path: Path) -> dict[str, Entry]:
     """The captions of each image, in the table's order, and its group."""
-    return _read(path, Path(), EXAMPLE)[0]
+    images = _read(path, Path("/"), EXAMPLE)[0].by_image()
+    return {image: Entry(texts, group) for image, _, texts, group, _ in images.entries()}
 
 
 def _read(
@@ -163,43 +176,49 @@ def _read(
     advice: str,
     images: Sequence[str] = (),
     captions: Sequence[str] = (),
-) -> tuple[dict[str, Entry], dict[str, str | None]]:
-    """The entries below `root`, and the splits that rows name, by image.
+) -> tuple[ExampleColumns, np.ndarray]:
+    """The rows of a table, with photographs below `root`, and the numbers of their splits.
 
     `images` are the columns of several images of each row, `captions` its captions'; `advice` is
     for a table without such columns.
     """
-    entries: dict[str, Entry] = {}
-    splits: dict[str, str | None] = {}
     # alike in most rows
     columns = cache(partial(find_columns, images=images[:1], captions=captions))
+    further, first = images[1:], dict[str, list[str]]()
+    writer, labels = RowWriter(root), array("b")
     for location, values in _rows(path, columns, advice):
-        with or_skip(), at(location):
+        try:
             image, texts, split = columns(tuple(values))
             if image is None or not texts:
                 raise _lacks([*map(str, values)], columns, advice)
-            if absent := [name for name in images[1:] if name not in values]:
-                raise CaptioningError(f"there is no column {quoted(absent[0])}")
-            cells = [values[column] for column in images[1:]]
-            names = list(takewhile(bool, cells))
-            if any(cells[len(names) :]):  # an image's place in the row tells which one it is
-                raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
-            parsed = _Row(
-                image=values[image],
-                captions=[values[name] for name in texts],
-                split=values.get(split),
-                further=names,
-                group=group_of(values),
-            )
-            paths = tuple(root / file for file in (parsed.image, *parsed.further))
-            entry = entries.setdefault(parsed.image, Entry(paths, [], ""))
-            if entry.paths != paths:
-                raise CaptioningError(f"{quoted(parsed.image)} has other images in an earlier row")
-            entry.captions += parsed.captions
-            entry.group = parsed.group
-            if parsed.split:
-                splits[parsed.image] = split_called(parsed.split)
-    return entries, splits
+            names: list[Any] = [values[image]]
+            cells = [values[name] for name in texts]
+            plain = isinstance(names[0], str) and PLAIN.fullmatch(names[0]) and is_caption(cells)
+            if further or not plain:
+                row = _Row(names[0], cells, _further(values, image, further))
+                names, cells = [row.image, *row.further], row.captions
+            if further and first.setdefault(names[0], names) != names:
+                raise CaptioningError(f"{quoted(names[0])} has other images in an earlier row")
+            label = values.get(split)
+            number = LABELS.get(split_called(label), OTHER) if label else 0
+            writer.add(names[0], names, cells, group_of(values))
+            labels.append(number)
+        except (CaptioningError, ValidationError):
+            with or_skip(), at(location):
+                raise
+
+    return writer.finish(), np.array(labels)
+
+
+def _further(values: Mapping[str, Any], image: str, columns: Sequence[str]) -> list[Any]:
+    """The further images of a row, of which the last ones may be empty."""
+    if absent := [name for name in columns if name not in values]:
+        raise CaptioningError(f"there is no column {quoted(absent[0])}")
+    cells = [values[column] for column in columns]
+    names = list(takewhile(bool, cells))
+    if any(cells[len(names) :]):  # an image's place in the row tells which one it is
+        raise CaptioningError(f"{quoted(values[image])} has an image after an empty column")
+    return names
 
 
 def find_columns(
@@ -228,42 +247,43 @@ def _caption_columns(by_name: Mapping[str, str]) -> list[str]:
     return []
 
 
-def _names_columns(header: Sequence[str], columns: Columns) -> bool:
+def _names_columns(header: Sequence[str], columns: ColumnsOf) -> bool:
     image, texts, _ = columns(tuple(header))
     names = [name.lower() for name in header]
     return bool(texts) and all(names.count((name or "").lower()) == 1 for name in (image, *texts))
 
 
-def _lacks(names: Sequence[str], columns: Columns, advice: str) -> CaptioningError:
+def _lacks(names: Sequence[str], columns: ColumnsOf, advice: str) -> CaptioningError:
     what = "images" if columns(tuple(names))[0] is None else "captions"
     return CaptioningError(
         f"{quoted(', '.join(names))} does not name one column of {what}; {advice}"
     )
 
 
-def _rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
+def _rows(path: Path, columns: ColumnsOf, advice: str) -> PlacedRows:
     """Each row with its place."""
-    with open_bounded(path) as file:
-        begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if begin == b"{" and has_list(json_text(path), "images"):
+    with open_bounded(path, math.inf) as file:
+        begin = file.read(START).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin.startswith(b"{") and has_list(begin.decode(errors="replace"), "images"):
         raise CaptioningError(
             f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy "
             "data.json=FILE data.images=FOLDER, one in COCO's by data=coco_official"
         )
-    if begin not in (b"[", b"{"):
+    if not begin.startswith((b"[", b"{")):
         yield from _text_rows(path, columns, advice)
         return
-    if begin == b"[":
+    if begin.startswith(b"["):
         rows: Iterable[dict[str, Any]] = read_json(path, FailFastList[dict[str, Any]], NAME)
     else:
-        rows = parse_json_lines(read_lines(path), dict[str, Any])
+        rows = parse_json_lines(lines(path, math.inf), dict[str, Any])
     for position, row in enumerate(rows):
         yield f"{path}: [{position}]", row
 
 
-def _text_rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
-    lines = read_lines(path)
-    location, first = lines[0] if lines else (str(path), "")
+def _text_rows(path: Path, columns: ColumnsOf, advice: str) -> PlacedRows:
+    further = lines(path, math.inf)
+    window = deque(islice(further, LONGEST))
+    location, first = window[0] if window else (str(path), "")
     # the one that comes first in the line
     separator = min(SEPARATORS, key=(first + SEPARATORS).find)
     if TOKEN.fullmatch(first):
@@ -272,29 +292,34 @@ def _text_rows(path: Path, columns: Columns, advice: str) -> PlacedRows:
     if separator == "#":
         header = WITHOUT_HEADER[2]
     elif _names_columns(header, columns):
-        lines = lines[1:]
+        window.popleft()
     elif len(header) in WITHOUT_HEADER and header[0].lower().endswith(SUFFIXES):
         header = WITHOUT_HEADER[len(header)]
     else:
         with at(location):
             raise _lacks(header, columns, advice)
-    number = 0
-    while number < len(lines):
-        location, line = lines[number]
+    while window or (window := deque(islice(further, LONGEST))):
+        location, line = window[0]
         # a carriage return in a caption that is not quoted is a blank
-        texts = [text.replace("\r", " ") for _, text in lines[number : number + LONGEST]]
+        if '"' in line and len(window) < LONGEST:
+            window.extend(islice(further, LONGEST))
+        texts = [
+            text.replace("\r", " ") for _, text in islice(window, LONGEST if '"' in line else 1)
+        ]
         fields, used = _fields(texts, separator)
-        number += used
-        with or_skip(), at(location):
-            # a line of Kaggle's Flickr30k lacks its second bar
-            short = separator == "|" and len(fields) == len(header) - 1
-            if short and re.match(r"\s*\d+\s", fields[-1]):
-                fields[-1:] = fields[-1].strip().split(maxsplit=1)
-            if len(fields) != len(header):
-                raise CaptioningError(
-                    f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}"
-                )
+        for _ in range(used):
+            window.popleft()
+        # a line of Kaggle's Flickr30k lacks its second bar
+        short = separator == "|" and len(fields) == len(header) - 1
+        if short and re.match(r"\s*\d+\s", fields[-1]):
+            fields[-1:] = fields[-1].strip().split(maxsplit=1)
+        if len(fields) == len(header):
             yield location, dict(zip(header, fields, strict=True))
+            continue
+        with or_skip(), at(location):
+            raise CaptioningError(
+                f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}"
+            )
 
 
 def _fields(lines: Sequence[str], separator: str) -> tuple[list[str], int]:
@@ -304,6 +329,8 @@ def _fields(lines: Sequence[str], separator: str) -> tuple[list[str], int]:
     if separator == "#":
         match = TOKEN.fullmatch(lines[0])
         return list(match.groups()) if match else [], 1
+    if '"' not in lines[0]:
+        return lines[0].split(separator), 1
     # Few lines, and strictly, so that an unclosed quote cannot swallow all lines after it.
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
     try:

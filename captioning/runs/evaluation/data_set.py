@@ -12,7 +12,8 @@ from captioning.config.explain import explain
 from captioning.config.registry import build
 from captioning.config.schemas.evaluate import EvaluateSettings
 from captioning.config.types import BatchSize, Config, Modules, check_value, given_path
-from captioning.data.example import SPLITS, Example, Splits, data_digest, reference_words
+from captioning.data.columns import data_digest
+from captioning.data.example import SPLITS, Example, Splits, reference_words
 from captioning.data.image_files import read_folder, readable
 from captioning.data.readers.options import reading
 from captioning.data.readers.reading import Reader, run_reader
@@ -46,7 +47,7 @@ def read_splits(
             f"cache={cache}: set cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
     images = any(backbone.reads_images for backbone in backbones)
-    splits = read_logged(reader, images, data, modules, needed)
+    splits = read_logged(reader, images, data, modules, needed, cache)
     # The run left them out too, and its vocabulary is made from the others.
     if data.get("skip_broken") and backbones and backbones[0].reads_images:
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
@@ -59,12 +60,13 @@ def read_logged(
     data: Config,
     modules: Modules = None,
     needed: Collection[str] = SPLITS,
+    cache: Path | None = None,
 ) -> Splits:
     """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
     groups = data.get("groups")
-    splits = run_reader(reader, images, language, listed, needed, groups)
+    splits = run_reader(reader, images, language, listed, needed, groups, cache)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:

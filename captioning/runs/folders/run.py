@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.schemas.run import RunSettings
-from captioning.data.example import Splits, data_digest
+from captioning.data.columns import data_digest
+from captioning.data.example import Splits
 from captioning.data.subwords import BPE, read_tokenizer
 from captioning.errors import CaptioningError
 from captioning.files import sha256

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from json_files import write_json
 from pydantic import ValidationError
+from shares import choose
 
 from captioning.config.explain import explain
 from captioning.data.example import SPLITS
@@ -13,7 +14,7 @@ from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
-from captioning.data.readers.reading import choose, run_reader
+from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
@@ -91,7 +92,7 @@ REFUSED = [
         for h in ("image.caption\n1;A", "image,caption,caption")
     ),
     *((table, TABLE + row, CaptioningError, "line 3") for row in ("1,A, b", '1,"A\n1,B')),
-    (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
+    (table, TABLE + "1.jpg," + LONG * 20, ValidationError, "line 3"),
     (table, TABLE + "../1.jpg,A dog", ValidationError, "line 3"),
     (table, b"image,caption\n1.jpg,A caf\xe9\n", UnicodeDecodeError, "line 2 is not UTF-8"),
     (table, TOKENS + "1.jpg#2 A dog", CaptioningError, "line 2"),

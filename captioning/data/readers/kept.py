@@ -1,0 +1,128 @@
+"""Large splits that a reader has read once, kept as columns below the folder of the cache.
+
+They serve every later process, also on another machine, while these stay the same: the content of
+the reader's files, its settings, how entries are read, the code, and the files in the folders of
+the images.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from captioning.config.explain import explain
+from captioning.data.columns import ABOUT, FEW, Columns, columns_of, data_digest
+from captioning.data.example import Splits
+from captioning.data.readers.options import options
+from captioning.data.words import CHARACTERS, WORDS
+from captioning.errors import CaptioningError
+from captioning.files import atomic_folder, sha256, tidy, write_json
+
+LEAST = 2**22  # bytes of files that are read fast enough each time
+
+log = logging.getLogger(__name__)
+
+
+def read_once(reader: Any, images: bool, read: Callable[[], Splits]) -> Splits:
+    """The splits that `read` gives, if need be from the process that has read them first.
+
+    Args:
+        reader: what it reads with.
+        images: whether the files of images must be there.
+        read: reads them.
+    """
+    folder = _folder(reader, images)
+    if folder is None:
+        return read()
+    kept = _load(folder)
+    if kept is not None or not os.access(folder.parent, os.W_OK):
+        return read() if kept is None else kept
+    with FileLock(folder.with_suffix(".lock")):
+        kept = _load(folder)
+        if kept is None:
+            splits = read()
+            if sum(map(len, splits.values())) <= FEW:
+                return splits
+            _save(folder, splits, options().skipped or ())
+            kept = _load(folder)
+    return kept or splits
+
+
+def _folder(reader: Any, images: bool) -> Path | None:
+    """Where the splits of a reader are kept; None where they are not."""
+    cache, language = options().cache, options().language
+    own = type(reader).__module__.rpartition(".")[0] == __package__
+    if cache is None or not own or language.tokens not in (WORDS, CHARACTERS):
+        return None
+    with suppress(OSError):  # a cache may be one that is only read
+        (cache / "captions").mkdir(parents=True, exist_ok=True)
+    sizes: list[int] = []
+    about = [
+        type(reader).__name__,
+        _plain(vars(reader), sizes),
+        [language.code, language.tokens, options().skipped is None, options().groups, images],
+        sorted(options().needed),
+        [sha256(file.read_bytes()) for file in sorted(Path(__file__).parents[1].rglob("*.py"))],
+    ]
+    return None if sum(sizes) < LEAST else cache / "captions" / sha256(json.dumps(about))[:32]
+
+
+def _plain(value: Any, sizes: list[int]) -> Any:
+    """A setting as plain values, with the digests of files, whose bytes are added to `sizes`."""
+    if isinstance(value, Path):
+        names = [str(value), str(value.absolute())]
+        if not value.is_file():
+            return names
+        sizes.append(value.stat().st_size)
+        with value.open("rb") as file:
+            return [*names, file_digest(file, "sha256").hexdigest()]
+    if isinstance(value, Mapping):
+        return {key: _plain(each, sizes) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each, sizes) for each in value]
+    return _plain(vars(value), sizes) if hasattr(value, "__dict__") else value
+
+
+def _save(folder: Path, splits: Splits, skipped: Sequence[Exception]) -> None:
+    columns = {name: columns_of(examples) for name, examples in splits.items()}
+    tidy(folder.parent, f".{folder.name}-*")
+    shutil.rmtree(folder, ignore_errors=True)  # of files that came or went
+    with atomic_folder(folder) as draft:
+        for name, examples in columns.items():
+            examples.save(draft / name)
+        about = {
+            "splits": list(columns),
+            "digest": data_digest(columns),
+            "folders": {place: _time(place) for each in columns.values() for place in each.folders},
+            "skipped": list(map(explain, skipped)),
+        }
+        write_json(draft / ABOUT, about)
+
+
+def _load(folder: Path) -> Splits | None:
+    """The splits that are kept in a folder; None if there are none, or if files came or went."""
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        if any(_time(place) != time for place, time in about["folders"].items()):
+            return None
+        splits = {name: Columns.load(folder / name, about["digest"]) for name in about["splits"]}
+    except (OSError, EOFError, ValueError, KeyError):
+        return None
+    if (skipped := options().skipped) is not None:
+        skipped += map(CaptioningError, about["skipped"])
+    log.info("captions as they were read before, in %s", folder)
+    return splits
+
+
+def _time(folder: str) -> int | None:
+    """When files came into a folder or went; None of one that is not there."""
+    with suppress(OSError):
+        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116, because paths are slower
+    return None
