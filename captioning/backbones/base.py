@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from annotated_types import DocInfo
 from torch import Tensor, nn
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid, on_image
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
+from captioning.data.columns import file_counts, take
 from captioning.data.dataset import ImageFiles, Inputs
-from captioning.data.example import Example, Splits
+from captioning.data.example import Example, FirstPaths, Splits
 from captioning.data.images import CropBox, Source
 from captioning.errors import CaptioningError
 from captioning.files import JOIN
@@ -177,7 +179,9 @@ class Backbone(nn.Module):
 
         It is called before `open_inputs`.
         """
-        self.check_counts(example.paths for split in splits.values() for example in split)
+        for examples in splits.values():
+            more = np.flatnonzero(file_counts(examples) > self.images)
+            self.check_counts(example.paths for example in take(examples, more[:1]))
 
     def check_counts(self, images: Iterable[Sequence[Source]]) -> None:
         """Refuse the images of an example that are more than this reads."""
@@ -200,8 +204,8 @@ class Backbone(nn.Module):
 
     def open_inputs(self, examples: Sequence[Example], store: FeatureSource, name: str) -> Inputs:
         """What a batch of `examples` brings: images if this is trained, else what `store` has."""
-        self.check_counts(example.paths for example in examples)
-        paths = [example.path for example in examples]
+        Backbone.prepare(self, {name: examples})
+        paths = FirstPaths(examples)
         if self.trainable:
             return ImageFiles(paths, self.transform)
         return store.computed(self, paths, name)

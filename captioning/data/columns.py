@@ -316,11 +316,17 @@ def _contents(examples: Sequence[Example]) -> Iterator[tuple[Any, ...]]:
             yield e.image_id, e.path.name, references, *sources, *([further] if further else [])
 
 
+def file_counts(examples: Sequence[Example]) -> np.ndarray:
+    """`[N]` images of each example."""
+    if isinstance(examples, Columns):
+        return examples.files.lengths
+    return np.array([len(example.paths) for example in examples], np.int64)
+
+
 def files_of(examples: Sequence[Example]) -> tuple[Ragged, Collection[str]]:
     """The digests of each example's files, and their folders, each with its slash."""
     if isinstance(examples, Columns):
         return examples.files, examples.folders
     files = [str(path) for example in examples for path in example.paths]
-    counts = [len(example.paths) for example in examples]
     folders = {file[: file.rfind("/") + 1] for file in files}
-    return Ragged(digests(files), offsets(counts)), folders
+    return Ragged(digests(files), offsets(file_counts(examples))), folders

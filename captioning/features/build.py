@@ -60,8 +60,9 @@ class FeatureStore:
     def computed(self, backbone: Backbone, paths: Sequence[Path], name: str) -> Inputs:
         if self.in_steps:
             return UncachedImages(paths, backbone.transform)
-        row = {path: number for number, path in enumerate(self.whole)}
-        if len(paths) < len(row) and row.keys() >= {*paths}:
+        part = len(paths) < len(self.whole)
+        row = {path: number for number, path in enumerate(self.whole if part else ())}
+        if part and row.keys() >= {*paths}:
             prints = fingerprints(self.whole)
             if (self.folder / cache.cache_key(backbone.digest, prints)).exists():
                 batches_from = partial(compute_features, backbone, self.whole)

@@ -9,7 +9,7 @@ import torch
 
 from captioning.config.schemas.run import RunSettings
 from captioning.data.dataset import Inputs
-from captioning.data.example import Example, Splits
+from captioning.data.example import Example, FirstPaths, Splits
 from captioning.data.module import CaptionData
 from captioning.data.views import RandomChange
 from captioning.features.build import FeatureStore, MissingFeatures, check_space
@@ -54,7 +54,7 @@ def open_inputs(
         ]
         return inputs, views
 
-    cache, paths = Path(settings.cache), [example.path for example in whole]
+    cache, paths = Path(settings.cache), FirstPaths(whole)
     store = FeatureStore(cache, paths, in_steps=not data.cache_features)
     images = sum(map(len, splits.values()))
     size = backbone.cached_bytes(images + len(viewers) * len(train))
