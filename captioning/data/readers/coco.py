@@ -6,13 +6,11 @@ Captions of its test images are not public, so the test split is cut from the ot
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.columns import RowWriter
-from captioning.data.example import Example
 from captioning.data.readers.ids import captions_by_image
 from captioning.data.readers.options import options
 from captioning.data.readers.parsing import ImageId, Text, at, read_json
@@ -110,15 +108,16 @@ class CocoSplit:
     part: Part = (0, 1)
     marked: bool = False
 
-    def __call__(self) -> Sequence[Example]:
+    def __call__(self) -> Any:
         """Read the file."""
         file = self._read()
         with at(self.annotations):
             captions = file.captions(self.marked)
         writer = RowWriter(self.root)
-        for image in file.images:
-            if image.id in captions:
-                writer.add(image.id, [image.file_name], captions[image.id], image.group)
+        images = {image.id: image for image in file.images}
+        for image_id, texts in captions.items():
+            image = images[image_id]
+            writer.add(image_id, [image.file_name], texts, image.group)
         return choose_examples(
             self.part, writer.finish(), self.annotations, file.annotations is None
         )

@@ -17,10 +17,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from captioning.config.explain import explain
 from captioning.data.columns import ABOUT, FEW, Columns, columns_of, data_digest
 from captioning.data.example import Splits
 from captioning.data.readers.options import options
+from captioning.data.readers.parsing import reason
 from captioning.data.words import CHARACTERS, WORDS
 from captioning.errors import CaptioningError
 from captioning.files import atomic_folder, sha256, tidy, write_json
@@ -101,7 +101,7 @@ def _save(folder: Path, splits: Splits, skipped: Sequence[Exception]) -> None:
             "splits": list(columns),
             "digest": data_digest(columns),
             "folders": {place: _time(place) for each in columns.values() for place in each.folders},
-            "skipped": list(map(explain, skipped)),
+            "skipped": list(map(reason, skipped)),
         }
         write_json(draft / ABOUT, about)
 
@@ -116,7 +116,7 @@ def _load(folder: Path) -> Splits | None:
     except (OSError, EOFError, ValueError, KeyError):
         return None
     if (skipped := options().skipped) is not None:
-        skipped += map(CaptioningError, about["skipped"])
+        skipped[:] = map(CaptioningError, about["skipped"])
     log.info("captions as they were read before, in %s", folder)
     return splits
 

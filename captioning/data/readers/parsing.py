@@ -68,6 +68,12 @@ def at(location: object) -> Iterator[None]:
             entry.add_note(str(location))
 
 
+def reason(error: Exception) -> str:
+    """Why an entry was left out, after its places."""
+    fault = format_errors("", error.errors()) if isinstance(error, ValidationError) else str(error)
+    return "".join(f"{note}: " for note in getattr(error, "__notes__", ())) + fault
+
+
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
     with at(f"{path}, read as {name}"):

@@ -25,16 +25,16 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import MaxLen, MinLen
-from pydantic import AfterValidator, FailFast, Field, Strict, ValidationError, ValidationInfo
+from pydantic import AfterValidator, FailFast, Field, Strict, ValidationInfo
 
-from captioning.config.types import Probability, UserPath, format_errors, rising
+from captioning.config.types import Probability, UserPath, rising
 from captioning.data.columns import FEW, Columns, digests, take
 from captioning.data.example import SPLITS, Example, Reference, Split, Splits
 from captioning.data.readers.ids import match_names
 from captioning.data.readers.kept import read_once
 from captioning.data.readers.on_disk import on_disk
 from captioning.data.readers.options import options, reading
-from captioning.data.readers.parsing import ImageId, Text, at, lines, or_skip
+from captioning.data.readers.parsing import ImageId, Text, at, lines, or_skip, reason
 from captioning.data.words import ENGLISH_WORDS, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.files import JOIN, MAX_CHARACTERS
@@ -84,7 +84,8 @@ Folder = Annotated[Text, AfterValidator(_below)]
 FileName = Annotated[Folder, Field(pattern=r"[^./]")]
 FailFastList = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
-ReadSplits = dict[str, Any]  # of each split a list of examples, or `Columns`
+ReadSplits = dict[str, list[Example]]
+"""Of a large set the lists are `Columns`."""
 Reader = Callable[[], ReadSplits]
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Share = Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
@@ -154,9 +155,7 @@ def make_example(
     return Example(image_id, path, tuple(references), wordless, further=tuple(further), group=group)
 
 
-def choose_examples(
-    part: Part, images: Columns, source: Path, bare: bool = False
-) -> Sequence[Example]:
+def choose_examples(part: Part, images: Columns, source: Path, bare: bool = False) -> Any:
     """The examples of the file `source` that belong to a split, see `choose`; without captions if
     it is `bare`.
     """
@@ -185,13 +184,14 @@ def complete(splits: ReadSplits, source: Path) -> ReadSplits:
     """
     if splits["val"] or not splits["train"]:
         return splits
-    train = splits["train"]
+    train: Any = splits["train"]
     names = [str(example.image_id) for example in train] if isinstance(train, list) else []
     ids = digests(names) if names else train.ids
     shares = {"train": (0, 0.9), "val": (0.9, 1)} if splits["test"] else SHARES
     log.info("%s has no images for val: %s are shares of train", source, ", ".join(shares))
     for split, part in shares.items():
-        splits[split] = take(train, choose(part, ids, lambda: names, source))
+        chosen: Any = take(train, choose(part, ids, lambda: names, source))
+        splits[split] = chosen
     return splits
 
 
@@ -284,11 +284,7 @@ def _check_needed(splits: Mapping[str, Sequence[Example]]) -> None:
         message += ", or a run has test=false"
     skipped = options().skipped
     if skipped:
-        first, fault = skipped[0], str(skipped[0])
-        if isinstance(first, ValidationError):
-            fault = format_errors("", first.errors())
-        place = "".join(f"{note}: " for note in getattr(first, "__notes__", ()))
-        message += f"; the first of {len(skipped)} entries left out: {place}{fault}"
+        message += f"; the first of {len(skipped)} entries left out: {reason(skipped[0])}"
     raise CaptioningError(message)
 
 
@@ -318,8 +314,9 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
     """
     with at(", ".join(map(str, sources))):
         _check_needed(splits)
-        if all(isinstance(examples, Columns) for examples in splits.values()):
-            if _all_differ(splits.values(), shared_ids):
+        columns = [each for each in splits.values() if isinstance(each, Columns)]
+        if len(columns) == len(splits):
+            if _all_differ(columns, shared_ids):
                 return splits
             splits = {name: list(examples) for name, examples in splits.items()}
         first: dict[ImageId | tuple[str, ...], tuple[str, Example]] = {}
