@@ -103,8 +103,8 @@ def compute_features():
     torch.manual_seed(0)
     paths = sorted(Path("photographs").iterdir())
     backbone = SlowCNN(3, 32, 2, trainable=False)
-    batches_from = partial(computed, backbone, paths, batch_size=2, num_workers=2)
-    build_rows(backbone, fingerprints(paths), batches_from, Path("cache"), "features")
+    batches_from = partial(computed, backbone, paths, num_workers=2)
+    build_rows(backbone, fingerprints(paths), batches_from, Path("cache"), "features", 2)
 
 
 def end_slowly():

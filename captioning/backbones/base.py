@@ -36,8 +36,9 @@ Trainable = Annotated[
     bool | str, DocInfo("true, false or the node from which on weights are trained")
 ]
 
-Batches = Callable[[int], Iterator[Tensor]]
-"""Yields the rows of a cache, beginning at the row that it is given."""
+Rows = Sequence[int]
+Batches = Callable[[Iterable[Rows]], Iterator[tuple[Rows, Tensor]]]
+"""Yields the rows of a cache that it is given in batches, with their features."""
 
 
 class FeatureSource(Protocol):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.arrays import FeatureFiles, Sample, open_arrays
-from captioning.backbones.base import Backbone, FeatureSource
+from captioning.backbones.base import Backbone, FeatureSource, Rows
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
@@ -24,7 +24,6 @@ from captioning.data.image_files import feature_fingerprints
 from captioning.data.readers.ids import coco_numbers, match_names
 from captioning.errors import CaptioningError, listed, quoted
 
-BATCH = 32
 THREADS = 4
 """That read features, an image each."""
 Features = tuple[FeatureFiles, list[str]]
@@ -119,12 +118,11 @@ class Precomputed(FeatureOnlyBackbone):
                     # missing vectors are NaN, as in `captioning.backbones.context`
                     room[len(vectors) :] = torch.nan if self.partial else 0.0
 
-            def batches_from(done: int) -> Iterator[Tensor]:
-                for first in range(done, len(examples), BATCH):
-                    count = min(BATCH, len(examples) - first)
-                    rows = torch.empty(count, self.positions, self.dim, dtype=torch.half)
-                    list(pool.map(fill, rows, range(first, first + count)))
-                    yield rows
+            def batches_from(batches: Iterable[Rows]) -> Iterator[tuple[Rows, Tensor]]:
+                for rows in batches:
+                    features = torch.empty(len(rows), self.positions, self.dim, dtype=torch.half)
+                    list(pool.map(fill, features, rows))
+                    yield rows, features
 
             prints = zip(*(_fingerprints(*features) for features in opened), strict=True)
             return store.copied(self, [*map(b"\0".join, prints)], batches_from, name)

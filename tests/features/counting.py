@@ -48,9 +48,9 @@ def counted(log):
 
 
 def build(backbone, paths, folder, **settings):
-    settings = {"batch_size": BATCH, "num_workers": 0, **settings}
-    batches_from = partial(compute_features, backbone, paths, **settings)
-    return build_rows(backbone, fingerprints(paths), batches_from, folder, "features")
+    size, workers = settings.get("batch_size", BATCH), settings.get("num_workers", 0)
+    batches_from = partial(compute_features, backbone, paths, num_workers=workers)
+    return build_rows(backbone, fingerprints(paths), batches_from, folder, "features", size)
 
 
 def folders(cache):

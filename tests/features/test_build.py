@@ -19,12 +19,13 @@ from counting import (
     unfinish,
 )
 from PIL import Image
-from processes import PROCESSES
+from processes import LIMIT, PROCESSES, wait
 from refusals import refuses
 from support import little_disk
 
 from captioning.backbones.images import ImageTransform
 from captioning.config.explain import explain
+from captioning.features.cache import CHECKSUMS, DATA
 
 FINISHED = [
     *(
@@ -80,15 +81,65 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path, paths)
         assert folders(folder) == [""]
 
 
-def build_in_process(paths, folder, log, num_workers):
-    build(CountingCNN(log, seconds=0.1), paths, folder, num_workers=num_workers)
+class Meeting(CountingCNN):
+    """Computes nothing before the process of the log `other` computes, too."""
+
+    def __init__(self, log, other):
+        super().__init__(log)
+        self.other = other
+
+    def forward(self, images):
+        self.log.touch()
+        wait(self.other.exists)
+        return super().forward(images)
 
 
-def test_two_processes_build_once(tmp_path, paths):
-    log = tmp_path / "log"
-    with PROCESSES.Pool(2) as pool:
-        pool.starmap(build_in_process, [(paths, tmp_path / "cache", log, 0)] * 2, chunksize=1)
-    assert counted(log) == COUNT
+def build_beside(paths, folder, log, other, point=None):
+    if point:
+        killed_at(point)
+    build(Meeting(log, other), paths, folder, batch_size=1)
+
+
+def beside(*processes):
+    """How processes end that build at the same time."""
+    started = [PROCESSES.Process(target=build_beside, args=each) for each in processes]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(LIMIT)
+    return [process.exitcode for process in started]
+
+
+def files_of(cache):
+    return [(cache.folder / name).read_bytes() for name in (DATA, CHECKSUMS)]
+
+
+@pytest.mark.parametrize("point", [None, 1, 3])
+def test_two_processes_build_together_and_one_may_be_killed(tmp_path, paths, point):
+    """Before it finishes its first or its third row, which the other one then computes."""
+    folder, first, second = (tmp_path / name for name in ("cache", "first", "second"))
+    both = (paths, folder, first, second, point), (paths, folder, second, first)
+    assert beside(*both) == [-signal.SIGKILL if point else 0, 0]
+    assert folders(folder) == [""]
+    lost = 1 if point else 0
+    assert counted(first) + counted(second) == COUNT + lost
+    assert point is None or counted(first) == point
+    assert counted(first) > 0 < counted(second)
+    again = build(CountingCNN(tmp_path / "log"), paths, folder)
+    assert counted(tmp_path / "log") == 0
+    alone = build(CountingCNN(), paths, tmp_path / "whole", batch_size=1)
+    assert files_of(again) == files_of(alone)
+
+
+def test_a_build_of_other_photographs_takes_no_rows_of_one_that_goes_on(tmp_path, paths):
+    """Both begin with the same photograph, by which an abandoned build is found."""
+    folder, first, second = (tmp_path / name for name in ("cache", "first", "second"))
+    both = (paths, folder, first, second), (paths[:5], folder, second, first)
+    assert beside(*both) == [0, 0]
+    assert (counted(first), counted(second)) == (COUNT, 5)
+    for chosen in (paths, paths[:5]):
+        alone = build(CountingCNN(), chosen, tmp_path / "whole", batch_size=1)
+        assert files_of(build(CountingCNN(), chosen, folder)) == files_of(alone)
 
 
 @pytest.mark.parametrize("num_workers, repaired", [(0, True), (2, False)])
@@ -118,12 +169,10 @@ def computed_again(paths, folder):
 
 
 def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path, paths):
-    """Also where the unfinished build had them: the finished part is taken up to the first
-    photograph that differs.
-    """
+    """Also where the unfinished build had them."""
     unfinish(build(CountingCNN(), paths, tmp_path / "cache"))
     Image.new("RGB", (9, 13)).save(paths[3])
-    assert computed_again(paths, tmp_path) == COUNT - 3
+    assert computed_again(paths, tmp_path) == 1
 
 
 class Fatal(ImageTransform):
