@@ -36,8 +36,7 @@ Trainable = Annotated[
     bool | str, DocInfo("true, false or the node from which on weights are trained")
 ]
 
-Rows = Sequence[int]
-Batches = Callable[[Iterable[Rows]], Iterator[tuple[Rows, Tensor]]]
+Batches = Callable[[Iterable[range]], Iterator[tuple[range, Tensor]]]
 """Yields the rows of a cache that it is given in batches, with their features."""
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.arrays import FeatureFiles, Sample, open_arrays
-from captioning.backbones.base import Backbone, FeatureSource, Rows
+from captioning.backbones.base import Backbone, FeatureSource
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
 from captioning.config.types import PathText, Width, given_path, validated
@@ -118,7 +118,7 @@ class Precomputed(FeatureOnlyBackbone):
                     # missing vectors are NaN, as in `captioning.backbones.context`
                     room[len(vectors) :] = torch.nan if self.partial else 0.0
 
-            def batches_from(batches: Iterable[Rows]) -> Iterator[tuple[Rows, Tensor]]:
+            def batches_from(batches: Iterable[range]) -> Iterator[tuple[range, Tensor]]:
                 for rows in batches:
                     features = torch.empty(len(rows), self.positions, self.dim, dtype=torch.half)
                     list(pool.map(fill, features, rows))

@@ -4,25 +4,24 @@ B images of C channels in a batch, H rows and W columns of pixels, L context vec
 R rows of a cache.
 """
 
-import fcntl
 import multiprocessing
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, lockf
 from functools import partial
 from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor
 
-from captioning.backbones.base import Backbone, Batches, Rows
+from captioning.backbones.base import Backbone, Batches
 from captioning.data.dataset import ImageFiles, Inputs
 from captioning.data.image_files import fingerprints
 from captioning.data.loader import Loader
@@ -45,7 +44,9 @@ from captioning.progress import progress_bar
 
 BATCH = 32
 SHARD = 8
-"""Batches that a process takes at once: seconds of a GPU, and often a minute of a CPU."""
+"""Batches that a process takes at once, which a CPU computes in seconds to minutes."""
+MEMBERS = range(2**32, 2**32 + 1)
+"""A row that no cache has: each process that builds one shares a lock of it."""
 
 
 @dataclass
@@ -97,13 +98,14 @@ class MissingFeatures(FeatureStore):
     def copied(
         self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> Any:
-        place = Place.of(self.folder, backbone.digest, fingerprints)
-        if place.finished.exists():
+        finished, part = _folders(backbone.digest, fingerprints, self.folder)
+        if finished.exists():
             return super().copied(backbone, fingerprints, batches_from, name)
         missing = len(fingerprints)
-        for part in place.unfinished[:1]:
-            stored = np.fromfile(part / CHECKSUMS, CHECKSUM)
-            missing -= int(np.count_nonzero(stored[:missing]))
+        for earlier in _unfinished(part)[:1]:
+            with suppress(FileNotFoundError):
+                stored = np.fromfile(earlier / CHECKSUMS, CHECKSUM)
+                missing -= int(np.count_nonzero(stored[:missing]))
         self.size += backbone.cached_bytes(missing)
         return ImageFiles((), backbone.transform)
 
@@ -119,39 +121,6 @@ class UncachedImages(ImageFiles):
         backbone.scale.fill_(unit_scale(rows))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a cache is once it is finished, and where until then."""
-
-    folder: Path
-    first: str
-    """key of the first row, by which an unfinished cache is found after a later photograph was
-    repaired or removed"""
-    key: str
-
-    @classmethod
-    def of(cls, folder: Path, digest: str, prints: Sequence[bytes]) -> "Place":
-        return cls(folder, cache.cache_key(digest, prints[:1]), cache.cache_key(digest, prints))
-
-    @property
-    def finished(self) -> Path:
-        return self.folder / self.key
-
-    @property
-    def part(self) -> Path:
-        return self.folder / f"{self.first}.{self.key}.part"
-
-    @property
-    def unfinished(self) -> list[Path]:
-        """The folder `part`, if it is there, and others that may have rows of it."""
-        found = {file.parent for file in self.folder.glob(f"{self.first}*.part/{CHECKSUMS}")}
-        return sorted(found, key=lambda part: (part != self.part, part))
-
-    def lock(self) -> FileLock:
-        """Held to begin and to finish; the system releases it even if the process is killed."""
-        return FileLock(self.folder / f"{self.first}.lock")
-
-
 def build_rows(
     backbone: Backbone,
     prints: Sequence[bytes],
@@ -160,33 +129,34 @@ def build_rows(
     progress: str,
     batch_size: int = BATCH,
 ) -> FeatureCache:
-    """Build a cache of the rows that `batches_from` makes, together with other processes.
+    """Build a cache of the rows that `batches_from` computes, together with other processes.
 
     Batches are `[B, L, D]` in half precision on the CPU; `prints` are the fingerprints of images.
     """
     digest = backbone.digest
     layout = Layout(len(prints), backbone.positions, backbone.dim)
     origins = cache.row_origins(digest, prints)
-    place = Place.of(folder, digest, prints)
+    finished, part = _folders(digest, prints, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not place.finished.exists():
-            with ExitStack() as opened:
-                with place.lock():
-                    if place.finished.exists():
-                        return FeatureCache(place.finished, layout, origins)
-                    files = _join(place, layout, origins)
-                    opened.enter_context(closing(files))
-                _fill(files, batches_from, folder, progress, batch_size)
-                about = {"backbone": backbone.settings, "layout": asdict(layout)}
-                with place.lock():
-                    if not place.finished.exists():  # by another process meanwhile
-                        write_json(place.part / "meta.json", about)
-                        place.part.replace(place.finished)
+        if not finished.exists():
+            # the system releases it even if the process is killed
+            lock = FileLock(part.with_suffix("").with_suffix(".lock"))
+            with lock:
+                files = None if finished.exists() else _join(part, layout, origins)
+            if files is not None:
+                with closing(files):
+                    missing = int((files.stored(files.all) == 0).sum())
+                    check_space(missing * layout.row_bytes, folder)
+                    _fill(files, batches_from, progress, batch_size)
+                    about = {"backbone": backbone.settings, "layout": asdict(layout)}
+                    with lock:
+                        if part.exists():  # another process may have finished it
+                            write_json(part / "meta.json", about)
+                            part.replace(finished)
     except OSError as error:
         error.add_note(
-            f"cannot write the feature cache {place.part}; its build resumes once there is disk "
-            "space"
+            f"cannot write the feature cache {part}; its build resumes once there is disk space"
         )
         raise
     except RuntimeError as error:
@@ -199,55 +169,62 @@ def build_rows(
             f"({error}): free memory (in a container, perhaps shared memory) and run again; the "
             "build will resume"
         ) from error
-    return FeatureCache(place.finished, layout, origins)
+    return FeatureCache(finished, layout, origins)
 
 
-def _join(place: Place, layout: Layout, origins: Numbers) -> "_Files":
-    """Open the unfinished cache, and begin it if no other process has it open."""
-    for part in (*place.unfinished, place.part):
-        part.mkdir(exist_ok=True)
-        files = _Files(part, layout, origins)
-        if files.begin() or part == place.part:
+def _folders(digest: str, prints: Sequence[bytes], folder: Path) -> tuple[Path, Path]:
+    """The folders of a finished cache and of an unfinished one."""
+    first, key = (cache.cache_key(digest, part) for part in (prints[:1], prints))
+    return folder / key, folder / f"{first}.{key}.part"
+
+
+def _unfinished(part: Path) -> list[Path]:
+    """The folder of an unfinished cache, if it is there, and those of others with its first row.
+
+    So it is found again after a later photograph was repaired or removed.
+    """
+    return sorted(part.parent.glob(f"{part.name.partition('.')[0]}*.part"), key=part.__ne__)
+
+
+def _join(part: Path, layout: Layout, origins: Numbers) -> "_Files":
+    """Open an unfinished cache, begun with the rows of an earlier one that nobody builds."""
+    for earlier in (*_unfinished(part), part):
+        earlier.mkdir(exist_ok=True)
+        files = _Files(earlier, layout, origins)
+        alone = files.lock(MEMBERS, LOCK_EX | LOCK_NB)
+        if alone:
+            files.keep_valid()
+        if alone or earlier == part:
             break
         files.close()
-    if part != place.part:
-        part.replace(place.part)
-    files.share()
+    earlier.rename(part)
+    files.lock(MEMBERS, LOCK_SH)
     return files
 
 
-def _fill(
-    files: "_Files", batches_from: Batches, folder: Path, progress: str, batch_size: int
-) -> None:
-    """Compute all rows but those that other processes compute, and wait for them."""
-    rows, size = range(files.layout.rows), SHARD * batch_size
-    unfinished, others = files.stored(rows) == 0, list[range]()
-    check_space(int(unfinished.sum()) * files.layout.row_bytes, folder)
+def _fill(files: "_Files", batches_from: Batches, progress: str, batch_size: int) -> None:
+    """Compute the rows that no other process computes, and wait for the others."""
+    how, shards = LOCK_EX | LOCK_NB, _batches(files.all, SHARD * batch_size)
 
-    def own() -> Iterator[Rows]:
-        for start in rows[::size]:
-            shard, todo = rows[start : start + size], list[int]()
-            if files.lock(shard):
-                todo = files.unfinished(shard)
+    def own() -> Iterator[range]:
+        for shard in shards:
+            todo = list[range]()
+            if files.lock(shard, how):
+                todo = [rows for rows in _batches(shard, batch_size) if 0 in files.stored(rows)]
             else:
                 others.append(shard)
-            bar.update(int(unfinished[start : start + size].sum()) - len(todo))
-            yield from _batches(todo, batch_size)
+            bar.update(len(shard) - sum(map(len, todo)))
+            yield from todo
 
-    done = len(rows) - int(unfinished.sum())
-    with progress_bar(progress, len(rows), "image", initial=done) as bar:
-        for batch, features in batches_from(own()):
-            files.write(batch, features)
-            bar.update(len(batch))
-    files.unlock()
-    if others:
-        print(f"waiting for other processes that build the {progress}", file=sys.stderr)
-    for shard in others:
-        files.lock(shard, wait=True)
-        if todo := files.unfinished(shard):  # of a process that was killed
-            for batch, features in batches_from(_batches(todo, batch_size)):
-                files.write(batch, features)
-    files.sync()
+    with progress_bar(progress, len(files.all), "image") as bar:
+        while shards:
+            others = list[range]()
+            for rows, features in batches_from(own()):
+                files.write(rows, features)
+                bar.update(len(rows))
+            files.release()
+            # only now wait, without a lock, and compute what a killed process has left
+            how, shards = LOCK_EX, others
 
 
 def check_space(needed: int, folder: Path) -> None:
@@ -269,100 +246,87 @@ class _Files:
     """
 
     def __init__(self, part: Path, layout: Layout, origins: Numbers):
-        names, flags = (DATA, CHECKSUMS), os.O_RDWR | os.O_CREAT
-        self._data, self._checksums = (os.open(part / name, flags, 0o666) for name in names)
-        self.layout, self._origins, self._start = layout, origins, len(layout.header)
-
-    def close(self) -> None:
-        os.close(self._data)
-        os.close(self._checksums)
-
-    def begin(self) -> bool:
-        """Keep the rows that are valid for this cache, unless another process writes the files."""
-        if not _lock(self._data, fcntl.LOCK_EX | fcntl.LOCK_NB, 0, 1):
-            return False
-        rows = range(self.layout.rows)
-        os.ftruncate(self._data, min(self._place(len(rows)), os.fstat(self._data).st_size))
-        os.ftruncate(self._checksums, len(rows) * CHECKSUM.itemsize)
-        _write(self._data, self.layout.header, 0)
-        stored = self.stored(rows)
-        for row in stored.nonzero()[0].tolist():
-            content = os.pread(self._data, self.layout.row_bytes, self._place(row))
-            if checksum(content, self._origins[row]) != stored[row]:
-                self._note(row, 0)
-        return True
-
-    def share(self) -> None:
-        """Let other processes of this cache write, and keep those of another one away."""
-        _lock(self._data, fcntl.LOCK_SH, 0, 1)
-
-    def stored(self, rows: range) -> Numbers:
-        """Their checksums."""
-        size = CHECKSUM.itemsize
-        content = os.pread(self._checksums, len(rows) * size, rows.start * size)
-        return np.frombuffer(content, CHECKSUM)
-
-    def unfinished(self, rows: range) -> list[int]:
-        return [row for row, number in zip(rows, self.stored(rows), strict=True) if number == 0]
-
-    def lock(self, rows: range, wait: bool = False) -> bool:
-        """Lock rows; tell whether that succeeded, or another process has them."""
-        # In both files: of two machines, one might write back its copy of a page with older bytes
-        # of the other's rows.
-        width, size = self.layout.row_bytes, CHECKSUM.itemsize
-        how = fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)
-        return _lock(self._data, how, self._place(rows.start), len(rows) * width) and _lock(
-            self._checksums, fcntl.LOCK_EX, rows.start * size, len(rows) * size
+        self.all, self._header, self._origins = range(layout.rows), layout.header, origins
+        sizes = {DATA: (len(self._header), layout.row_bytes), CHECKSUMS: (0, CHECKSUM.itemsize)}
+        flags = os.O_RDWR | os.O_CREAT
+        self._data, self._checksums = (
+            _Records(os.open(part / name, flags, 0o666), *size) for name, size in sizes.items()
         )
 
-    def unlock(self) -> None:
-        """Unlock all rows."""
-        fcntl.lockf(self._data, fcntl.LOCK_UN, 0, self._start)
-        fcntl.lockf(self._checksums, fcntl.LOCK_UN)
+    def close(self) -> None:
+        for records in (self._data, self._checksums):
+            os.close(records.file)
 
-    def write(self, rows: Rows, features: Tensor) -> None:
-        """Finish rows, with features `[B, L, D]`."""
+    def lock(self, rows: range, how: int) -> bool:
+        """Lock rows; False: another process has them."""
+        try:
+            # Both files: two machines would otherwise write back the same page of a shared disk,
+            # each with older bytes of the other's rows.
+            for records in (self._data, self._checksums):
+                lockf(records.file, how, len(rows) * records.size, records.place(rows.start))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self) -> None:
+        """Unlock all rows, with what is written on the disk."""
+        for records in (self._data, self._checksums):
+            os.ftruncate(records.file, records.place(len(self.all)))
+        os.fsync(self._checksums.file)
+        self.lock(self.all, LOCK_UN)
+
+    def keep_valid(self) -> None:
+        """Keep the rows that are whole and of the present photographs, and no others."""
+        os.pwrite(self._data.file, self._header, 0)
+        os.ftruncate(self._checksums.file, self._checksums.place(len(self.all)))
+        stored = self.stored(self.all)
+        for row in stored.nonzero()[0].tolist():
+            content = self._data.read(self.all[row : row + 1])
+            if checksum(content, self._origins[row]) != stored[row]:
+                self._checksums.write(row, bytes(CHECKSUM.itemsize))
+
+    def stored(self, rows: range) -> Numbers:
+        """The checksums of rows."""
+        return np.frombuffer(self._checksums.read(rows), CHECKSUM)
+
+    def write(self, rows: range, features: Tensor) -> None:
+        """Finish rows, with their features `[B, L, D]`."""
+        numbers = features.numpy()
+        self._data.write(rows.start, numbers.tobytes())
+        os.fsync(self._data.file)
+        checksums = [*map(checksum, numbers, self._origins[rows.start : rows.stop])]
+        self._checksums.write(rows.start, np.array(checksums, CHECKSUM).tobytes())
+
+
+class _Records(NamedTuple):
+    """An open file of rows that take `size` bytes each, the first of them at byte `start`."""
+
+    file: int
+    start: int
+    size: int
+
+    def place(self, row: int) -> int:
+        return self.start + row * self.size
+
+    def read(self, rows: range) -> bytes:
+        return os.pread(self.file, len(rows) * self.size, self.place(rows.start))
+
+    def write(self, row: int, content: bytes) -> None:
         # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of
         # raising; unbuffered, because a buffer would retry the failed write while the error
         # propagates.
-        for row, numbers in zip(rows, features.numpy(), strict=True):
-            _write(self._data, numbers.tobytes(), self._place(row))
-        os.fsync(self._data)
-        for row, numbers in zip(rows, features.numpy(), strict=True):
-            self._note(row, checksum(numbers, self._origins[row]))
-
-    def sync(self) -> None:
-        os.fsync(self._checksums)
-
-    def _place(self, row: int) -> int:
-        return self._start + row * self.layout.row_bytes
-
-    def _note(self, row: int, number: int) -> None:
-        _write(self._checksums, np.array(number, CHECKSUM).tobytes(), row * CHECKSUM.itemsize)
-
-
-def _lock(file: int, how: int, start: int, size: int) -> bool:
-    """Lock bytes of a file; tell whether that succeeded."""
-    try:
-        fcntl.lockf(file, how, size, start)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def _write(file: int, content: bytes, place: int) -> None:  # may write only part of the content
-    view = memoryview(content)
-    while view:
-        count = os.pwrite(file, view, place)
-        view, place = view[count:], place + count
+        view, place = memoryview(content), self.place(row)
+        while view:  # it may write only part of the content
+            written = os.pwrite(self.file, view, place)
+            view, place = view[written:], place + written
 
 
 def compute_features(
     backbone: Backbone,
     paths: Sequence[Path],
-    batches: Iterable[Rows],
+    batches: Iterable[range],
     num_workers: int | None = None,
-) -> Iterator[tuple[Rows, Tensor]]:
+) -> Iterator[tuple[range, Tensor]]:
     """Yield the rows of each batch and their features, `[B, L, D]` on the CPU.
 
     Existing vectors are finite.
@@ -398,5 +362,5 @@ def compute_features(
         yield rows, stored
 
 
-def _batches(rows: Rows, size: int) -> list[Rows]:
+def _batches(rows: range, size: int) -> list[range]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]

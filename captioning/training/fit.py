@@ -1,11 +1,14 @@
 """The last steps before training: its precision, its trainer, and how it begins."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from lightning import Fabric, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from captioning.config.registry import build
 from captioning.config.schemas.parts import TrainerPart
@@ -17,6 +20,7 @@ from captioning.machine import device_of, has_bfloat16
 from captioning.training.callbacks.initial import InitialScore
 from captioning.training.module import CaptioningModule
 
+T = TypeVar("T")
 CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 
 log = logging.getLogger(__name__)
@@ -93,6 +97,14 @@ def with_checkpoint_files(trainer: TrainerPart) -> PartConfig:
     others = [plugin for plugin in plugins if plugin != CHECKPOINT_FILES]
     own = {"plugins": [*others, CHECKPOINT_FILES], "precision": fitting_precision(trainer)}
     return trainer.part | own
+
+
+def in_all_processes(trainer: Trainer, act: Callable[..., T], *given: Any) -> T:
+    """Call `act(*given, device)` in each process of this machine, which Lightning starts now."""
+    launcher, given = trainer.strategy.launcher, (*given, trainer.strategy.root_device)
+    if isinstance(launcher, _SubprocessScriptLauncher):  # others would copy what is given
+        return launcher.launch(act, *given)
+    return act(*given)
 
 
 def fit(

@@ -172,7 +172,7 @@ def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path, paths):
     """Also where the unfinished build had them."""
     unfinish(build(CountingCNN(), paths, tmp_path / "cache"))
     Image.new("RGB", (9, 13)).save(paths[3])
-    assert computed_again(paths, tmp_path) == 1
+    assert computed_again(paths, tmp_path) == BATCH
 
 
 class Fatal(ImageTransform):
