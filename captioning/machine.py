@@ -32,8 +32,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 to every process.
 """
 
-# set by launchers (torchrun, Lightning, Slurm); all that are set are 0 on rank 0 alone
-_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+# set by launchers (Lightning, Slurm); all that are set are 0 on rank 0 alone
+_RANKS = ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _GRACE = 20  # seconds for an orderly end after that of the launching process
 # Numbers of glibc's malloc.h, which takes no larger threshold.
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_THRESHOLD = -1, -3, 32 * 2**20
@@ -51,7 +51,9 @@ def is_rank_zero() -> bool:
     distributed = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
-    return all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    # torchrun sets RANK, and orders the processes of a Slurm job in its own way
+    names = ("RANK",) if "RANK" in os.environ else _RANKS
+    return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def all_gather_object(value: T) -> list[T]:

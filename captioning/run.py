@@ -98,8 +98,8 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
                 trainer = fit.build_trainer(in_folder, run.precision)
                 if not settings.data.skip_broken:
                     setup.check_images(settings, splits, backbone)
-                given = settings, parts, splits, module, data_set["train"]
-                data = fit.in_all_processes(trainer, inputs.open_inputs, *given)
+                fit.start_processes(trainer)  # to compute features together
+                data = inputs.open_inputs(settings, parts, splits, module, data_set["train"])
                 if settings.debug or has_own_parts(module.model):
                     check_agreement(module, data)
                 fit.fit(trainer, module, data, run.checkpoint())

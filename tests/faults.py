@@ -17,8 +17,7 @@ import torch
 from captioning import run
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.image_files import fingerprints
-from captioning.features.build import build_rows
-from captioning.features.build import compute_features as computed
+from captioning.features import build
 
 
 class Fault(L.Callback):
@@ -103,8 +102,9 @@ def compute_features():
     torch.manual_seed(0)
     paths = sorted(Path("photographs").iterdir())
     backbone = SlowCNN(3, 32, 2, trainable=False)
-    batches_from = partial(computed, backbone, paths, num_workers=2)
-    build_rows(backbone, fingerprints(paths), batches_from, Path("cache"), "features", 2)
+    build.BATCH = 2
+    batches_from = partial(build.compute_features, backbone, paths, num_workers=2)
+    build.FeatureStore(Path("cache")).copied(backbone, fingerprints(paths), batches_from, "test")
 
 
 def end_slowly():

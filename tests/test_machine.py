@@ -6,7 +6,7 @@ import sys
 import pytest
 from processes import ENVIRONMENT, python
 
-from captioning.machine import limit_threads, share_cores, share_gpu
+from captioning.machine import is_rank_zero, limit_threads, share_cores, share_gpu
 
 PROGRAM = """
 import os, resource
@@ -108,3 +108,24 @@ def test_a_gpu_is_not_shared_if_its_daemon_does_not_start(tmp_path, monkeypatch)
     before = dict(os.environ)
     share_gpu()
     assert before == os.environ
+
+
+@pytest.mark.parametrize(
+    "launcher, first",
+    [
+        ({}, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True),  # of Lightning
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({"SLURM_PROCID": "2"}, False),
+        ({"LOCAL_RANK": "1", "SLURM_PROCID": "0"}, False),  # Lightning in a job of one task
+        # torchrun that srun starts once on each node: it numbers the nodes itself
+        ({"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"}, True),
+        ({"RANK": "1", "LOCAL_RANK": "0", "SLURM_PROCID": "0"}, False),
+    ],
+)
+def test_one_process_of_any_launcher_is_the_first(launcher, first, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    assert is_rank_zero() == first

@@ -53,7 +53,7 @@ NOT_HERE = (  # warnings
     r"Checkpoint directory .* exists and is not empty",
     r"You're resuming from a checkpoint that ended before the epoch ended",
     # scores are the same on all processes
-    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
+    r"It is recommended to use `self\.log\('((val|test)/|seconds').*sync_dist=True",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of PyTorch
 )
 

@@ -43,9 +43,7 @@ from captioning.machine import cpu_count
 from captioning.progress import progress_bar
 
 BATCH = 32
-SHARD = 8
-"""Batches that a process takes at once, which a CPU computes in seconds to minutes."""
-MEMBERS = range(2**32, 2**32 + 1)
+MEMBERS = range(2**32)[-1:]
 """A row that no cache has: each process that builds one shares a lock of it."""
 
 
@@ -82,7 +80,47 @@ class FeatureStore:
     def copied(
         self, backbone: Backbone, fingerprints: Sequence[bytes], batches_from: Batches, name: str
     ) -> FeatureCache:
-        return build_rows(backbone, fingerprints, batches_from, self.folder, f"features of {name}")
+        """A cache of the rows that `batches_from` computes, built together with other processes.
+
+        Batches are `[B, L, D]` in half precision on the CPU.
+        """
+        digest, folder = backbone.digest, self.folder
+        layout = Layout(len(fingerprints), backbone.positions, backbone.dim)
+        origins = cache.row_origins(digest, fingerprints)
+        finished, part = _folders(digest, fingerprints, folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not finished.exists():
+                # the system releases it even if the process is killed
+                lock = FileLock(part.with_suffix("").with_suffix(".lock"))
+                with lock:
+                    files = None if finished.exists() else _join(part, layout, origins)
+                if files is not None:
+                    with closing(files):
+                        missing = files.stored(files.all).tolist().count(0)
+                        check_space(backbone.cached_bytes(missing), folder)
+                        _fill(files, batches_from, f"features of {name}")
+                        with lock:
+                            if part.exists():  # another process may have finished it
+                                about = {"backbone": backbone.settings, "layout": asdict(layout)}
+                                write_json(part / "meta.json", about)
+                                part.replace(finished)
+        except OSError as error:
+            error.add_note(
+                f"cannot write the feature cache {part}; its build resumes once there is disk space"
+            )
+            raise
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            # reap it, or PyTorch raises again when the next process ends
+            multiprocessing.active_children()
+            raise CaptioningError(
+                "a process that decodes photographs was killed, perhaps because memory ran out "
+                f"({error}): free memory (in a container, perhaps shared memory) and run again; "
+                "the build will resume"
+            ) from error
+        return FeatureCache(finished, layout, origins)
 
     @property
     def folder(self) -> Path:
@@ -102,10 +140,9 @@ class MissingFeatures(FeatureStore):
         if finished.exists():
             return super().copied(backbone, fingerprints, batches_from, name)
         missing = len(fingerprints)
-        for earlier in _unfinished(part)[:1]:
-            with suppress(FileNotFoundError):
-                stored = np.fromfile(earlier / CHECKSUMS, CHECKSUM)
-                missing -= int(np.count_nonzero(stored[:missing]))
+        with suppress(FileNotFoundError):
+            stored = np.fromfile(_unfinished(part)[0] / CHECKSUMS, CHECKSUM)
+            missing -= int(np.count_nonzero(stored[:missing]))
         self.size += backbone.cached_bytes(missing)
         return ImageFiles((), backbone.transform)
 
@@ -116,60 +153,9 @@ class UncachedImages(ImageFiles):
     def fit_scale(self, backbone: Backbone) -> None:
         """Set the backbone's factor to unit scale, as that of a cache of these images."""
         sample = [self.paths[row] for row in scale_sample(len(self.paths))]
-        batches = compute_features(backbone, sample, _batches(range(len(sample)), BATCH))
-        rows = (row.numpy() for _, features in batches for row in features.split(1))
+        batches = compute_features(backbone, sample, _batches(range(len(sample))))
+        rows = (row for _, features in batches for row in features.numpy()[:, None])
         backbone.scale.fill_(unit_scale(rows))
-
-
-def build_rows(
-    backbone: Backbone,
-    prints: Sequence[bytes],
-    batches_from: Batches,
-    folder: Path,
-    progress: str,
-    batch_size: int = BATCH,
-) -> FeatureCache:
-    """Build a cache of the rows that `batches_from` computes, together with other processes.
-
-    Batches are `[B, L, D]` in half precision on the CPU; `prints` are the fingerprints of images.
-    """
-    digest = backbone.digest
-    layout = Layout(len(prints), backbone.positions, backbone.dim)
-    origins = cache.row_origins(digest, prints)
-    finished, part = _folders(digest, prints, folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not finished.exists():
-            # the system releases it even if the process is killed
-            lock = FileLock(part.with_suffix("").with_suffix(".lock"))
-            with lock:
-                files = None if finished.exists() else _join(part, layout, origins)
-            if files is not None:
-                with closing(files):
-                    missing = int((files.stored(files.all) == 0).sum())
-                    check_space(missing * layout.row_bytes, folder)
-                    _fill(files, batches_from, progress, batch_size)
-                    about = {"backbone": backbone.settings, "layout": asdict(layout)}
-                    with lock:
-                        if part.exists():  # another process may have finished it
-                            write_json(part / "meta.json", about)
-                            part.replace(finished)
-    except OSError as error:
-        error.add_note(
-            f"cannot write the feature cache {part}; its build resumes once there is disk space"
-        )
-        raise
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        # reap it, or PyTorch raises again when the next process ends
-        multiprocessing.active_children()
-        raise CaptioningError(
-            "a process that decodes photographs was killed, perhaps because memory ran out "
-            f"({error}): free memory (in a container, perhaps shared memory) and run again; the "
-            "build will resume"
-        ) from error
-    return FeatureCache(finished, layout, origins)
 
 
 def _folders(digest: str, prints: Sequence[bytes], folder: Path) -> tuple[Path, Path]:
@@ -179,22 +165,20 @@ def _folders(digest: str, prints: Sequence[bytes], folder: Path) -> tuple[Path, 
 
 
 def _unfinished(part: Path) -> list[Path]:
-    """The folder of an unfinished cache, if it is there, and those of others with its first row.
+    """Folders that may have rows of an unfinished cache, the last of them to be made.
 
-    So it is found again after a later photograph was repaired or removed.
+    Those of its first row are found again after a later photograph was repaired or removed.
     """
-    return sorted(part.parent.glob(f"{part.name.partition('.')[0]}*.part"), key=part.__ne__)
+    found = part.parent.glob(f"{part.name.split('.')[0]}*.part")
+    return [*sorted(found, key=part.__ne__), part]
 
 
 def _join(part: Path, layout: Layout, origins: Numbers) -> "_Files":
     """Open an unfinished cache, begun with the rows of an earlier one that nobody builds."""
-    for earlier in (*_unfinished(part), part):
+    for earlier in _unfinished(part):
         earlier.mkdir(exist_ok=True)
         files = _Files(earlier, layout, origins)
-        alone = files.lock(MEMBERS, LOCK_EX | LOCK_NB)
-        if alone:
-            files.keep_valid()
-        if alone or earlier == part:
+        if files.begin() or earlier == part:
             break
         files.close()
     earlier.rename(part)
@@ -202,29 +186,29 @@ def _join(part: Path, layout: Layout, origins: Numbers) -> "_Files":
     return files
 
 
-def _fill(files: "_Files", batches_from: Batches, progress: str, batch_size: int) -> None:
-    """Compute the rows that no other process computes, and wait for the others."""
-    how, shards = LOCK_EX | LOCK_NB, _batches(files.all, SHARD * batch_size)
+def _fill(files: "_Files", batches_from: Batches, progress: str) -> None:
+    """Compute the batches that no other process computes, and wait for the others."""
+    how, batches = LOCK_EX | LOCK_NB, _batches(files.all)
 
     def own() -> Iterator[range]:
-        for shard in shards:
-            todo = list[range]()
-            if files.lock(shard, how):
-                todo = [rows for rows in _batches(shard, batch_size) if 0 in files.stored(rows)]
-            else:
-                others.append(shard)
-            bar.update(len(shard) - sum(map(len, todo)))
-            yield from todo
+        for rows in batches:
+            if 0 in files.stored(rows) and not files.lock(rows, how):
+                others.append(rows)
+            elif 0 in files.stored(rows):  # nor did another process finish it meanwhile
+                yield rows
+                continue
+            bar.update(len(rows))
 
     with progress_bar(progress, len(files.all), "image") as bar:
-        while shards:
+        while batches:
             others = list[range]()
             for rows, features in batches_from(own()):
                 files.write(rows, features)
                 bar.update(len(rows))
-            files.release()
-            # only now wait, without a lock, and compute what a killed process has left
-            how, shards = LOCK_EX, others
+            bar.close()
+            # wait for them, and compute what a killed process has left
+            how, batches = LOCK_EX, others
+    files.complete()
 
 
 def check_space(needed: int, folder: Path) -> None:
@@ -247,11 +231,11 @@ class _Files:
 
     def __init__(self, part: Path, layout: Layout, origins: Numbers):
         self.all, self._header, self._origins = range(layout.rows), layout.header, origins
-        sizes = {DATA: (len(self._header), layout.row_bytes), CHECKSUMS: (0, CHECKSUM.itemsize)}
-        flags = os.O_RDWR | os.O_CREAT
-        self._data, self._checksums = (
-            _Records(os.open(part / name, flags, 0o666), *size) for name, size in sizes.items()
+        data, checksums = (
+            os.open(part / name, os.O_RDWR | os.O_CREAT, 0o666) for name in (DATA, CHECKSUMS)
         )
+        self._data = _Records(data, len(self._header), layout.row_bytes)
+        self._checksums = _Records(checksums, 0, CHECKSUM.itemsize)
 
     def close(self) -> None:
         for records in (self._data, self._checksums):
@@ -263,39 +247,44 @@ class _Files:
             # Both files: two machines would otherwise write back the same page of a shared disk,
             # each with older bytes of the other's rows.
             for records in (self._data, self._checksums):
-                lockf(records.file, how, len(rows) * records.size, records.place(rows.start))
-        except (BlockingIOError, PermissionError):
+                place = records.start + records.size * rows.start
+                lockf(records.file, how, records.size * len(rows), place)
+        except BlockingIOError:
             return False
         return True
 
-    def release(self) -> None:
-        """Unlock all rows, with what is written on the disk."""
-        for records in (self._data, self._checksums):
-            os.ftruncate(records.file, records.place(len(self.all)))
+    def complete(self) -> None:
+        """Leave all rows, and no more, on the disk."""
+        os.ftruncate(self._data.file, self._data.start + self._data.size * len(self.all))
         os.fsync(self._checksums.file)
-        self.lock(self.all, LOCK_UN)
 
-    def keep_valid(self) -> None:
-        """Keep the rows that are whole and of the present photographs, and no others."""
+    def begin(self) -> bool:
+        """Keep the rows that are whole and of the present photographs, and no others.
+
+        False: other processes write these files.
+        """
+        if not self.lock(MEMBERS, LOCK_EX | LOCK_NB):
+            return False
         os.pwrite(self._data.file, self._header, 0)
-        os.ftruncate(self._checksums.file, self._checksums.place(len(self.all)))
-        stored = self.stored(self.all)
-        for row in stored.nonzero()[0].tolist():
-            content = self._data.read(self.all[row : row + 1])
-            if checksum(content, self._origins[row]) != stored[row]:
-                self._checksums.write(row, bytes(CHECKSUM.itemsize))
+        os.ftruncate(self._checksums.file, CHECKSUM.itemsize * len(self.all))
+        for row, expected in enumerate(self.stored(self.all).tolist()):
+            one = range(row, row + 1)
+            if expected and expected != checksum(self._data.read(one), self._origins[row]):
+                self._checksums.write(one, bytes(CHECKSUM.itemsize))
+        return True
 
     def stored(self, rows: range) -> Numbers:
         """The checksums of rows."""
         return np.frombuffer(self._checksums.read(rows), CHECKSUM)
 
     def write(self, rows: range, features: Tensor) -> None:
-        """Finish rows, with their features `[B, L, D]`."""
+        """Finish and unlock rows, with their features `[B, L, D]`."""
         numbers = features.numpy()
-        self._data.write(rows.start, numbers.tobytes())
+        self._data.write(rows, numbers.tobytes())
         os.fsync(self._data.file)
-        checksums = [*map(checksum, numbers, self._origins[rows.start : rows.stop])]
-        self._checksums.write(rows.start, np.array(checksums, CHECKSUM).tobytes())
+        checksums = [*map(checksum, numbers, self._origins[rows])]
+        self._checksums.write(rows, np.array(checksums, CHECKSUM).tobytes())
+        self.lock(rows, LOCK_UN)
 
 
 class _Records(NamedTuple):
@@ -305,20 +294,16 @@ class _Records(NamedTuple):
     start: int
     size: int
 
-    def place(self, row: int) -> int:
-        return self.start + row * self.size
-
     def read(self, rows: range) -> bytes:
-        return os.pread(self.file, len(rows) * self.size, self.place(rows.start))
+        return os.pread(self.file, self.size * len(rows), self.start + self.size * rows.start)
 
-    def write(self, row: int, content: bytes) -> None:
+    def write(self, rows: range, content: bytes) -> None:
         # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of
         # raising; unbuffered, because a buffer would retry the failed write while the error
         # propagates.
-        view, place = memoryview(content), self.place(row)
-        while view:  # it may write only part of the content
-            written = os.pwrite(self.file, view, place)
-            view, place = view[written:], place + written
+        done, place = 0, self.start + self.size * rows.start
+        while done < len(content):  # a call may write only part of it
+            done += os.pwrite(self.file, content[done:], place + done)
 
 
 def compute_features(
@@ -352,15 +337,14 @@ def compute_features(
             stored = features.half().contiguous().cpu()
         valid = backbone.valid_mask(images)
         numbers = stored if valid is None else stored.masked_fill(~valid[..., None], 0)
-        finite = numbers.isfinite().flatten(1).all(1)
-        if not finite.all():
-            broken = int((~finite).nonzero()[0])
+        infinite = (~numbers.isfinite()).nonzero()
+        if len(infinite):
             raise CaptioningError(
-                f"features of {paths[rows[broken]]} are too large for half precision: choose "
-                "another node or weights"
+                f"features of {paths[rows[int(infinite[0, 0])]]} are too large for half precision: "
+                "choose another node or weights"
             )
         yield rows, stored
 
 
-def _batches(rows: range, size: int) -> list[range]:
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+def _batches(rows: range) -> list[range]:
+    return [rows[start : start + BATCH] for start in rows[::BATCH]]

@@ -1,9 +1,7 @@
 """The last steps before training: its precision, its trainer, and how it begins."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 from lightning import Fabric, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
@@ -20,7 +18,6 @@ from captioning.machine import device_of, has_bfloat16
 from captioning.training.callbacks.initial import InitialScore
 from captioning.training.module import CaptioningModule
 
-T = TypeVar("T")
 CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 
 log = logging.getLogger(__name__)
@@ -99,12 +96,12 @@ def with_checkpoint_files(trainer: TrainerPart) -> PartConfig:
     return trainer.part | own
 
 
-def in_all_processes(trainer: Trainer, act: Callable[..., T], *given: Any) -> T:
-    """Call `act(*given, device)` in each process of this machine, which Lightning starts now."""
-    launcher, given = trainer.strategy.launcher, (*given, trainer.strategy.root_device)
-    if isinstance(launcher, _SubprocessScriptLauncher):  # others would copy what is given
-        return launcher.launch(act, *given)
-    return act(*given)
+def start_processes(trainer: Trainer) -> None:
+    """Start the processes of this machine, which Lightning would start later, on their devices."""
+    strategy = trainer.strategy
+    trainer.accelerator.setup_device(strategy.root_device)
+    if isinstance(strategy.launcher, _SubprocessScriptLauncher):  # others fork this one
+        strategy.launcher.launch(bool)
 
 
 def fit(

@@ -34,16 +34,13 @@ def open_inputs(
     splits: Splits,
     module: CaptioningModule,
     whole: Sequence[Example],
-    device: torch.device,
 ) -> CaptionData:
     """The data module with what the backbone needs: images, or cached features at unit scale.
 
-    `whole` is the training split that training may have a subset of; `device` is this process's.
+    `whole` is the training split that training may have a subset of.
     """
     splits = _used(settings, splits)
     backbone, data, train = module.backbone, settings.data, splits["train"]
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     changes: RandomChange = parts["data.view"].build()

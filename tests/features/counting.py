@@ -8,7 +8,7 @@ from pictures import noise
 
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.image_files import fingerprints
-from captioning.features.build import build_rows, compute_features
+from captioning.features import build as builder
 
 COUNT, BATCH = 11, 2
 ROW_BYTES = 9 * 7 * 2
@@ -48,13 +48,15 @@ def counted(log):
 
 
 def build(backbone, paths, folder, **settings):
-    size, workers = settings.get("batch_size", BATCH), settings.get("num_workers", 0)
-    batches_from = partial(compute_features, backbone, paths, num_workers=workers)
-    return build_rows(backbone, fingerprints(paths), batches_from, folder, "features", size)
+    builder.BATCH = settings.get("batch_size", BATCH)  # as any number computes the same
+    workers = settings.get("num_workers", 0)
+    batches_from = partial(builder.compute_features, backbone, paths, num_workers=workers)
+    store = builder.FeatureStore(folder)
+    return store.copied(backbone, fingerprints(paths), batches_from, "test")
 
 
 def folders(cache):
-    return [path.suffix for path in cache.iterdir() if path.is_dir()]
+    return [path.suffix for path in (cache / "features").iterdir() if path.is_dir()]
 
 
 def unfinish(cache):

@@ -107,7 +107,7 @@ def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(tmp_pa
 def test_second_build_computes_nothing_even_where_the_data_set_was_moved(tmp_path, paths, capsys):
     log, moved = tmp_path / "log", tmp_path / "elsewhere"
     build(CountingCNN(log), paths, tmp_path / "cache")
-    assert capsys.readouterr().err.startswith("features: 11/11 image, ")
+    assert capsys.readouterr().err.startswith("features of test: 11/11 image, ")
     build(CountingCNN(log), paths, tmp_path / "cache", batch_size=3)
     paths[0].parent.rename(moved)
     build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")

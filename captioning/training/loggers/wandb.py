@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import UserPath, validated
 from captioning.files import write_text
+from captioning.machine import is_rank_zero
 from captioning.metrics.metric import BLEU_ALONE
 from captioning.metrics.table import SCORES
 
@@ -60,7 +61,7 @@ def wandb_logger(
     those of `wandb.init`; by default `name` is that of the run folder `save_dir`, and `group` that
     without the seed.
     """
-    if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
+    if not is_rank_zero():
         return WandbLogger(save_dir=save_dir)  # logs nothing
     import wandb  # here, because it takes seconds and most runs do not need it
 
