@@ -90,7 +90,7 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
     """
     # each caller has its own, whose end no reader looks for
     part = path.with_name(f"{_PART}{token_hex(8)}{path.suffix}.part")
-    with _naming(path):
+    with writing(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
             raise OSError("it is not a regular file")
         tidy(path.parent, f"{_PART}*.part")
@@ -111,16 +111,18 @@ def tidy(folder: Path, pattern: str) -> None:
     """Remove what killed processes left in a folder; once is enough for a process."""
     for left in folder.glob(pattern):
         with suppress(OSError):  # or another process has removed it
-            if time.time() - left.stat().st_mtime > STALE:
+            newest = max(part.stat().st_mtime for part in (left, *left.rglob("*")))
+            if time.time() - newest > STALE:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Make a folder that becomes `path`, or whose files join those there, if the block succeeds."""
-    with _naming(path):
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+        tidy(path.parent, f"{_PART}*.part")
+        with TemporaryDirectory(".part", _PART, path.parent) as temporary:
             draft = Path(temporary, path.name)
             draft.mkdir()  # with the user's usual permissions, unlike the folder around it
             yield draft
@@ -132,15 +134,15 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Name the file or folder, and what to do, where it cannot be written."""
     try:
         yield
     except OSError as error:
         raise CaptioningError(
             f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free "
-            "some space or permit writing to the folder, and give the command again, that of a run "
-            "with resume=true"
+            "some space, permit writing to the folder or restore its name, and give the command "
+            "again, that of a run with resume=true"
         ) from error
 
 

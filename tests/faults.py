@@ -5,9 +5,11 @@ last.
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +44,7 @@ class Killer(L.Callback):
     """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before
     the second of validation, save:3 in the middle of the third writing of a checkpoint, after:900
     when that many milliseconds have passed; KILL_WITH is the signal, KILL_GROUP lets another
-    process send it to all of the group.
+    process send it to all of the group. RENAME lets it rename the run's folder instead.
     """
 
     def __init__(self):
@@ -67,7 +69,9 @@ class Killer(L.Callback):
         if point == self.point:
             self.left -= 1
             if self.left == 0:
-                if "KILL_GROUP" in os.environ:
+                if "RENAME" in os.environ:
+                    next(Path("runs").iterdir()).rename(os.environ["RENAME"])
+                elif "KILL_GROUP" in os.environ:
                     subprocess.run(
                         ["sh", "-c", f"kill -s {self.signal.name[3:]} -- -{os.getpgrp()}"]
                     )
@@ -105,6 +109,29 @@ def compute_features():
     build.BATCH = 2
     batches_from = partial(build.compute_features, backbone, paths, num_workers=2)
     build.FeatureStore(Path("cache")).copied(backbone, fingerprints(paths), batches_from, "test")
+
+
+WRITES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "tempfile.mkdtemp"}
+"""Events of Python's audit of which a file system knows, beside those of files opened to write."""
+
+
+def at_a_write():
+    """The command COMMAND, with SIGINT before the event AT of those that write in this folder."""
+    place, count = f"{Path.cwd()}{os.sep}", 0
+
+    def audit(event, given):
+        nonlocal count
+        opened = event == "open" and isinstance(given[2], int) and given[2] & os.O_CREAT
+        if not (opened or event in WRITES) or isinstance(given[0], int):
+            return
+        if str(Path(os.fsdecode(given[0])).absolute()).startswith(place):
+            count += 1
+            if count == int(os.environ["AT"]):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    command = import_module(f"captioning.{os.environ['COMMAND']}")
+    sys.addaudithook(audit)
+    command.main()
 
 
 def end_slowly():

@@ -102,22 +102,30 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from captioning.files import atomic_write
-with atomic_write(Path("captions.jsonl")) as file:
-    file.write(b"half")
-    file.flush()
+from captioning.files import atomic_folder, atomic_write
+with {}(Path("captions.jsonl")) as made:
+    {}
     os.kill(os.getpid(), signal.SIGKILL)
 """
+WRITERS = {
+    "atomic_write": "made.write(b'half'); made.flush()",
+    "atomic_folder": "(made / 'half').touch()",
+}
 
 
-def test_what_a_killed_writer_leaves_is_nothing_to_readers_and_goes(tmp_path):
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_a_killed_writer_leaves_is_nothing_to_readers_and_goes(writer, tmp_path):
+    """A folder is as old as the youngest file in it."""
+    program = KILLED.format(writer, WRITERS[writer])
     for _ in range(2):
-        ended = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=ENVIRONMENT)
+        ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT)
         assert ended.returncode == -signal.SIGKILL
     old, young = left = [*tmp_path.iterdir()]
     assert not [*tmp_path.glob("captions.jsonl*"), *tmp_path.glob("*.jsonl")]
     age = old.stat().st_mtime - STALE - 60
-    os.utime(old, (age, age))
+    for each in (young, old, *old.rglob("*")):
+        if each.is_dir() or each is old or old in each.parents:
+            os.utime(each, (age, age))
     write_text(tmp_path / "other", "text")
     assert {*tmp_path.iterdir()} == {young, tmp_path / "other"}
     assert {path.suffix for path in left} == {".part"}

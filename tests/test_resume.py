@@ -124,6 +124,20 @@ def test_a_run_that_computes_features_in_steps_is_resumed_to_the_bit(tmp_path):
     assert not (tmp_path / "cache" / "features").exists()
 
 
+def test_a_run_whose_folder_is_renamed_ends_and_is_resumed_there(tmp_path):
+    """A checkpoint is the first that would be written to where it was."""
+    command = [*MODEL, "data.num_workers=0", "trainer.log_every_n_steps=50", "resume=true"]
+    assert run(tmp_path, *command, "runs=whole").returncode == 0
+    elsewhere = tmp_path / "runs" / "renamed"
+    ended = run(tmp_path, *command, KILL="train:8", RENAME=str(elsewhere))
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "error: cannot write runs/shapes-" in ended.stderr
+    assert the_folder(tmp_path / "runs") == elsewhere
+    assert run(tmp_path, *command).returncode == 0
+    same(the_folder(tmp_path / "whole"), elsewhere)
+
+
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path):
     model = [*MODEL, "data.num_workers=0"]
     assert run(tmp_path, *model, "runs=whole").returncode == 0

@@ -6,11 +6,13 @@ import re
 import signal
 from functools import partial
 
+import pytest
 import torch
-from faults import compute_features, end_slowly, train
+from convert.golden import PUBLISHED
+from faults import at_a_write, compute_features, end_slowly, train
 from pictures import noise
 from processes import CTRL_C, in_session, interrupt, python, wait
-from support import MODEL
+from support import MODEL, contents
 from test_resume import COMMAND
 
 RUN = (*COMMAND, *MODEL, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
@@ -83,6 +85,62 @@ def test_features_that_are_computed_stay(tmp_path):
     again = interrupt(compute_features, tmp_path, never)
     assert again.status == 0, again.said
     assert len((tmp_path / "batches").read_text()) <= 20 + 1 < 20 + before
+
+
+SGRVINOD = PUBLISHED / "sgrvinod"
+WRITERS = {
+    "convert.__main__": [
+        "source=sgrvinod",
+        f"weights={next(SGRVINOD.glob('*.tar'))}",
+        f"vocabulary={next(SGRVINOD.glob('WORDMAP*'))}",
+        "output=made",
+    ],
+    "describe.__main__": [
+        "data=shapes",
+        "data.reader.root=scenes",
+        *(f"data.reader.{split}=2" for split in ("train", "val", "test")),
+        "output=made",
+    ],
+    "export.__main__": ["checkpoint=best.ckpt", "output=made"],
+    "predict": ["checkpoint=best.ckpt", "images", "attention=true", "panels=made"],
+    "push.__main__": ["checkpoint=best.ckpt", "to=made"],
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=() if name[:6] == "export" else pytest.mark.soak)
+        for name in WRITERS
+    ],
+)
+def test_whatever_is_written_is_whole_or_not_there(command, shapes_run, tmp_path):
+    """A signal before each file or folder that is made, renamed or removed."""
+
+    def at(number):
+        home = tmp_path / str(number)
+        (home / "tmp").mkdir(parents=True)
+        (home / "best.ckpt").symlink_to(shapes_run.checkpoint)
+        (home / "images").mkdir()
+        for photograph in shapes_run.photographs[:2]:
+            (home / "images" / photograph.name).symlink_to(photograph)
+        environment = {"AT": str(number), "COMMAND": command, "TMPDIR": str(home / "tmp")}
+        return home, interrupt(
+            at_a_write, home, never, arguments=WRITERS[command], environment=environment
+        )
+
+    home, ended = at(-1)
+    assert ended.status == 0, ended.said
+    whole = {name: content for name, (_, content) in contents(home).items()}
+    for number in range(1, 99):
+        home, ended = at(number)
+        if ended.status == 0:
+            break
+        one_sentence(ended, signal.SIGINT, r"stopped by SIGINT\. What is finished is kept")
+        left = {name: content for name, (_, content) in contents(home).items()}
+        assert left.keys() <= whole.keys(), number
+        assert all(left[name] == whole[name] for name in left if name[-3:] != "pdf"), number
+    assert number > 3
 
 
 def begun_and_ending(home):

@@ -49,6 +49,8 @@ def main(config: DescribeSettings) -> None:
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
     splits = run_reader(reader, False, language, skipped, needed=("train",))
+    output = given_path(config.output)
+    output.mkdir(parents=True, exist_ok=True)  # or hours of reading would be lost
     if config.images:
         splits, *_ = find_on_disk(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
@@ -74,8 +76,7 @@ def main(config: DescribeSettings) -> None:
     numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
         "vocabulary"
     ]
-    findings, output = find_problems(numbers, locations, refusal), given_path(config.output)
-    first = output
+    findings, first = find_problems(numbers, locations, refusal), output
     for number in count(2):
         if not (output / "index.html").exists():
             break  # else it is of another data set, or of the same one before

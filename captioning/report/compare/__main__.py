@@ -95,9 +95,9 @@ def main(config: CompareSettings) -> None:
             print(f"settings that differ, A | B: {settings_line(differing)}")
         for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)
-    record = comparison_record(pair)
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
+    record = comparison_record(pair)
     write_json(output / "compare.json", record)
     # here, because templates and photographs take a while
     from captioning.report.compare.page import write_comparison

@@ -13,6 +13,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.config.types import PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
+from captioning.files import writing
 from captioning.machine import all_gather_object, on_signal
 from captioning.runs.checkpoints.checkpoint import (
     Content,
@@ -39,7 +40,8 @@ class CheckpointFiles(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: Content, path: str | Path, *_: Any, **__: Any) -> None:
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with writing(target):
+            target.parent.mkdir(exist_ok=True)  # in a run folder that still has this name
         before = target.with_name("previous.ckpt") if target.name == "last.ckpt" else None
         write_checkpoint(target, checkpoint, keep=before)
 

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from captioning.config.types import UserPath, validated
-from captioning.files import read_state, write_rows
+from captioning.files import read_state, write_rows, writing
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,8 @@ class MetricsFile(FileLogger):
         if unknown := row.keys() - set(self._columns):
             self._write(sorted({*self._columns, *unknown}), [*self._rows(), row])
             return
-        try:
-            with self.path.open("a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, self._columns).writerow(row)
-        except OSError as error:
-            error.add_note(
-                f"cannot write {self.path}: free some disk space and continue with resume=true"
-            )
-            raise
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow(row)
 
     @rank_zero_only
     def keep(self, before: int) -> None:
