@@ -2,6 +2,7 @@
 last.
 """
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -44,7 +45,8 @@ class Killer(L.Callback):
     """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before
     the second of validation, save:3 in the middle of the third writing of a checkpoint, after:900
     when that many milliseconds have passed; KILL_WITH is the signal, KILL_GROUP lets another
-    process send it to all of the group. RENAME lets it rename the run's folder instead.
+    process send it to all of the group. KILL_WORKER and RENAME let it kill a
+    worker or rename the run's folder instead.
     """
 
     def __init__(self):
@@ -69,7 +71,9 @@ class Killer(L.Callback):
         if point == self.point:
             self.left -= 1
             if self.left == 0:
-                if "RENAME" in os.environ:
+                if "KILL_WORKER" in os.environ:
+                    multiprocessing.active_children()[0].kill()
+                elif "RENAME" in os.environ:
                     next(Path("runs").iterdir()).rename(os.environ["RENAME"])
                 elif "KILL_GROUP" in os.environ:
                     subprocess.run(

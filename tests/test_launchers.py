@@ -3,6 +3,7 @@ and die together.
 """
 
 import shutil
+import signal
 from contextlib import ExitStack
 
 import pytest
@@ -11,7 +12,8 @@ from json_files import read_json
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from processes import LIMIT, forked, in_session, python, run, started, wait
 from refusals import refuses
-from support import SHAPES, captions_of, checked, composed, contents
+from support import MODEL, SHAPES, captions_of, checked, composed, contents
+from test_resume import COMMAND, same, the_folder
 
 OVERRIDES = [*SHAPES, "model.dropout=0"]
 TWO = [*OVERRIDES, "+trainer.strategy=ddp", "trainer.devices=2", "data.batch_size=3"]
@@ -110,3 +112,24 @@ def test_all_processes_end_with_the_first_that_dies(tmp_path, rank, kind, messag
         assert process.exitcode
         wait(lambda: not in_session(process.pid))
         assert message in stderr.read_text()
+
+
+@pytest.mark.soak
+def test_two_processes_that_were_stopped_end_as_if_they_had_not_been(tmp_path):
+    """Both killed in an epoch, then stopped; the command to continue is told once, as given."""
+    settings = [*COMMAND, *MODEL, "+trainer.strategy=ddp", "trainer.devices=2", "resume=true"]
+    settings += ["data.batch_size=4", "data.num_workers=0", "trainer.max_epochs=2"]
+
+    def train(runs, **environment):
+        return forked("run", tmp_path, *settings, f"runs={runs}", **environment)
+
+    assert train("whole").returncode == 0
+    assert train("stopped", KILL="train:5").returncode == -signal.SIGKILL
+    ended = train("stopped", KILL="train:3", KILL_WITH="SIGTERM")
+    assert ended.returncode == 128 + signal.SIGTERM
+    (told,) = [line for line in ended.stderr.splitlines() if line.startswith("To continue: ")]
+    assert "hydra." not in told
+    ended = train("stopped")
+    assert ended.returncode == 0
+    assert "resuming from " in ended.stdout
+    same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "stopped"))

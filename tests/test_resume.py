@@ -157,6 +157,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path):
     same(the_folder(tmp_path / "whole"), folder)
 
 
+def test_a_killed_worker_ends_the_run_with_a_sentence(tmp_path):
+    settings = [*MODEL, "data.num_workers=2", "data.batch_size=2"]
+    ended = run(tmp_path, *settings, KILL="train:5", KILL_WORKER="")
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "data.num_workers=0" in error
+
+
 def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path):
     ended = run(tmp_path, *MODEL, "optimizer.lr=1e30")
     assert ended.returncode == 1

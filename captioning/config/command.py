@@ -210,7 +210,8 @@ def start(main: Command) -> None:
             for number in SIGNALS:  # all is written: nothing is lost from here
                 signal.signal(number, signal.SIG_DFL)
     except Stopped as stopped:
-        print(stopped, file=sys.stderr)
+        if is_rank_zero():  # whose command is the user's
+            print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
     except BaseException as error:
         if not is_expected(error) or os.environ.get("CAPTIONING_TRACEBACK", "0") not in ("", "0"):

@@ -48,12 +48,14 @@ BY_NAME = {
     "SafetensorError",
     "UnpicklingError",
 }
-OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
+OF_LIBRARIES = {  # beginnings of ValueErrors and RuntimeErrors of Hydra and PyTorch
     "Config group override": "a group of settings cannot be null: a part of a model is left out "
     "with a dot, as in "
     "model.encoder=null; of another group, set what is in it to null, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so "
     "large",
+    "DataLoader worker": "a process that reads images was killed, perhaps because memory or shared "
+    "memory (/dev/shm) ran out: free some or set data.num_workers=0, and continue with resume=true",
     "Unknown plugin class": "a plugin of Hydra is not installed: hydra/sweeper=search needs "
     "pip install 'captioning[optuna]', hydra/launcher=slurm 'captioning[slurm]'",
 }
@@ -65,7 +67,7 @@ def is_expected(error: BaseException) -> bool:
     """Return True for errors of settings, files or the network, not of the program."""
     expected = (
         isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor))
-        or _of_hydra(error) is not None
+        or _of_library(error) is not None
         or misfit(error)
     )
     return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
@@ -120,7 +122,7 @@ def _message(error: BaseException) -> str:
             "a process of the sweep was killed, perhaps for its memory: set a smaller "
             "hydra.launcher.n_jobs"
         )
-    return _of_hydra(error) or str(error) or type(error).__name__
+    return _of_library(error) or str(error) or type(error).__name__
 
 
 def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
@@ -131,6 +133,6 @@ def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
             yield from _namesakes(name, value, f"{path}{key}.")
 
 
-def _of_hydra(error: BaseException) -> str | None:
-    texts = (text for start, text in OF_HYDRA.items() if str(error).startswith(start))
+def _of_library(error: BaseException) -> str | None:
+    texts = (text for start, text in OF_LIBRARIES.items() if str(error).startswith(start))
     return next(texts, None) if isinstance(error, ValueError | RuntimeError) else None
