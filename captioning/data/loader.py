@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.queues import Queue
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -87,6 +88,8 @@ def _start_worker(worker: int) -> None:
     # started from here on. On systems that do not report the sender (macOS), any SIGTERM ends the
     # worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # otherwise a batch that shared memory has no room for is dropped, and waited for without end
+    Queue._on_queue_feeder_error = lambda *_: os._exit(1)  # type: ignore[attr-defined]
     if hasattr(signal, "sigwaitinfo"):
         threading.Thread(
             target=_end_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True

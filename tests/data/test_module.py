@@ -11,6 +11,7 @@ from itertools import chain
 import pytest
 import torch
 from numbered import Numbered, example
+from support import little_disk
 
 from captioning.data.loader import Loader
 from captioning.data.module import CaptionData
@@ -89,6 +90,13 @@ def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other():
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         time.sleep(60)
     # of the tensor that only the dead worker can give
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        next(items)
+
+
+def test_a_batch_that_shared_memory_has_no_room_for_is_not_waited_for():
+    with little_disk(1000):  # of the worker, too
+        items = iter(Loader(lambda number: torch.zeros(10_000), sampler=range(2), num_workers=1))
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         next(items)
 
