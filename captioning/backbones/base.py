@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from annotated_types import DocInfo
 from torch import Tensor, nn
@@ -180,8 +179,8 @@ class Backbone(nn.Module):
         It is called before `open_inputs`.
         """
         for examples in splits.values():
-            more = np.flatnonzero(file_counts(examples) > self.images)
-            self.check_counts(example.paths for example in take(examples, more[:1]))
+            more = take(examples, file_counts(examples) > self.images)
+            self.check_counts(example.paths for example in more)
 
     def check_counts(self, images: Iterable[Sequence[Source]]) -> None:
         """Refuse the images of an example that are more than this reads."""

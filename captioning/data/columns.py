@@ -280,10 +280,11 @@ def columns_of(examples: Sequence[Example]) -> Columns:
 
 
 def take(examples: Sequence[Example], chosen: np.ndarray) -> Sequence[Example]:
-    """The examples of these numbers."""
+    """The examples of these numbers, or where these are true."""
+    numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
     if isinstance(examples, Columns):
-        return examples.take(chosen)
-    return [examples[number] for number in chosen.tolist()]
+        return examples.take(numbers)
+    return [examples[number] for number in numbers.tolist()]
 
 
 def data_digest(splits: Splits) -> str:

@@ -52,7 +52,7 @@ def main(config: DescribeSettings) -> None:
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)  # or hours of reading would be lost
     if config.images:
-        splits, *_ = find_on_disk(splits)  # absent ones are counted with others below
+        splits, _ = find_on_disk(splits)  # absent ones are counted with others below
     root = reader.writes_to if drawn else data.get("root") or data["reader"].get("root")
     splits, captions = training_subset(splits, data)
     refusal = ""

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from captioning.data.caption_words import Ragged, offsets
-from captioning.data.columns import DIGEST, digests, files_of, take
+from captioning.data.caption_words import offsets
+from captioning.data.columns import DIGEST, digests, file_counts, files_of, take
 from captioning.data.example import Example, Splits
 from captioning.data.readers.ids import match_names
 from captioning.data.rows import is_row
@@ -26,10 +27,12 @@ def on_disk(splits: Splits, skipped: list[Exception] | None, setting: str) -> Sp
     """Refuse, or leave out and list, examples whose photographs are absent from the folder that a
     `setting` names.
     """
-    splits, absent, lacking = find_on_disk(splits)
-    count = sum(len(files_of(examples)[0].values) for examples in splits.values())
+    splits, absent = find_on_disk(splits)
+    if not absent:
+        return splits
+    count = sum(file_counts(examples).sum() for examples in splits.values())
     every = len(absent) == count
-    if absent and (skipped is None or every):
+    if skipped is None or every:
         advice = "leave them out with data.skip_broken=true"
         if every:
             advice = _advice(absent[0], setting)
@@ -37,47 +40,29 @@ def on_disk(splits: Splits, skipped: list[Exception] | None, setting: str) -> Sp
         raise CaptioningError(
             f"{len(absent)} of {count} photographs are not on disk: {names}; {advice}"
         )
-    if not absent:
-        return splits
-    assert skipped is not None
     skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
-    return {
-        name: take(examples, np.delete(np.arange(len(examples)), lacking[name]))
-        for name, examples in splits.items()
-    }
+    gone = np.sort(digests(map(str, absent)))
+    return {name: take(part, ~_has_any(part, gone)) for name, part in splits.items()}
 
 
-def find_on_disk(splits: Splits) -> tuple[Splits, list[Path], dict[str, list[int]]]:
-    """Give examples the names that their photographs have on disk.
+def find_on_disk(splits: Splits) -> tuple[Splits, list[Path]]:
+    """Give examples the names that their photographs have on disk, and list the absent ones.
 
     A photograph may have another name than its example says, see `match_names`.
-
-    Returns:
-        The splits, the absent photographs, and the positions of the examples that lack one.
     """
-    files = {name: files_of(examples) for name, examples in splits.items()}
-    there = _digests_in({folder for _, folders in files.values() for folder in folders})
-    lacking = {name: _lacking(part, there) for name, (part, _) in files.items()}
-    paths = {
-        name: [e.paths for e in take(splits[name], np.array(positions, np.int64))]
-        for name, positions in lacking.items()
-    }
-    absent = [
-        path
-        for examples in paths.values()
-        for each in examples
-        for path in each
-        if not _among(digests([str(path)]), there)[0]
-    ]
-    every = np.concatenate([part.values for part, _ in files.values()])
-    found = _similar_files(absent, len(absent) == len(every), np.sort(every)) if absent else {}
+    every = [files_of(examples) for examples in splits.values()]
+    names = np.sort(np.concatenate([files.values for files, _ in every]))
+    gone = names[~_among(names, _digests_in({each for _, folders in every for each in folders}))]
+    lost = (take(examples, _has_any(examples, gone)) for examples in splits.values())
+    absent = absent_files(path for e in chain.from_iterable(lost) for path in e.paths)
+    found = _similar_files(absent, len(absent) == len(names), names)
     if not found:
-        return splits, absent, lacking
-    one, path = next(iter(found.items()))
+        return splits, absent
+    one, there = next(iter(found.items()))
     log.info(
         "photographs under similar names on disk: %d, as %a for %a",
         len(found),
-        str(path),
+        str(there),
         str(one),
     )
 
@@ -85,17 +70,8 @@ def find_on_disk(splits: Splits) -> tuple[Splits, list[Path], dict[str, list[int
         path, *further = (found.get(path, path) for path in example.paths)
         return replace(example, path=path, further=tuple(further))
 
-    gone = set(absent).difference(found)
-    lacking = {
-        name: [
-            position
-            for position, each in zip(lacking[name], paths[name], strict=True)
-            if not gone.isdisjoint(each)
-        ]
-        for name in splits
-    }
     splits = {name: list(map(renamed, examples)) for name, examples in splits.items()}
-    return splits, [path for path in absent if path in gone], lacking
+    return splits, [path for path in absent if path not in found]
 
 
 def _digests_in(folders: Iterable[str]) -> np.ndarray:
@@ -113,13 +89,13 @@ def _digests_in(folders: Iterable[str]) -> np.ndarray:
 
 def _among(asked: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Which of the digests asked for are among known ones, which are sorted."""
-    return known[np.searchsorted(known, asked).clip(max=len(known) - 1)] == asked
+    return np.searchsorted(known, asked) < np.searchsorted(known, asked, "right")
 
 
-def _lacking(files: Ragged, there: np.ndarray) -> list[int]:
-    """The numbers of the lists that have a digest which is not there."""
-    absent = offsets(~_among(files.values, there))[files.starts]
-    return np.flatnonzero(np.diff(absent)).tolist()
+def _has_any(examples: Sequence[Example], known: np.ndarray) -> np.ndarray:
+    """Which of the examples have a file of these digests, which are sorted."""
+    files, _ = files_of(examples)
+    return np.diff(offsets(_among(files.values, known))[files.starts]) > 0
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:

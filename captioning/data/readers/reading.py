@@ -161,13 +161,13 @@ def choose_examples(part: Part, images: Columns, source: Path, bare: bool = Fals
     """
     with at(source):
         chosen = choose(part, images.ids, lambda: [str(e[0]) for e in images.entries()], source)
-        examples = images.take(chosen)
+        examples: Any = images.take(chosen)
         if not bare:
             worded = examples.reference_counts() > 0
-            for example in examples.take(np.flatnonzero(~worded)):
+            for example in take(examples, ~worded):
                 with or_skip():
                     raise CaptioningError(NO_WORDS.format(example.path.name))
-            examples = examples.take(np.flatnonzero(worded))
+            examples = take(examples, worded)
     return examples if len(images) > FEW else list(examples)
 
 
