@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid, on_image
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
-from captioning.data.columns import file_counts, take
+from captioning.data.columns import FirstPaths, file_counts, take
 from captioning.data.dataset import ImageFiles, Inputs
-from captioning.data.example import Example, FirstPaths, Splits
+from captioning.data.example import Example, Splits
 from captioning.data.images import CropBox, Source
 from captioning.errors import CaptioningError
 from captioning.files import JOIN

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
 from typing import Any
@@ -317,6 +317,13 @@ def _contents(examples: Sequence[Example]) -> Iterator[tuple[Any, ...]]:
             yield e.image_id, e.path.name, references, *sources, *([further] if further else [])
 
 
+def file_names(examples: Sequence[Example]) -> Iterator[list[str]]:
+    """The paths of each example's files as text."""
+    if isinstance(examples, Columns):
+        return (files for _, files, *_ in examples.entries())
+    return ([*map(str, example.paths)] for example in examples)
+
+
 def file_counts(examples: Sequence[Example]) -> np.ndarray:
     """`[N]` images of each example."""
     if isinstance(examples, Columns):
@@ -328,6 +335,22 @@ def files_of(examples: Sequence[Example]) -> tuple[Ragged, Collection[str]]:
     """The digests of each example's files, and their folders, each with its slash."""
     if isinstance(examples, Columns):
         return examples.files, examples.folders
-    files = [str(path) for example in examples for path in example.paths]
+    files = [*chain.from_iterable(file_names(examples))]
     folders = {file[: file.rfind("/") + 1] for file in files}
     return Ragged(digests(files), offsets(file_counts(examples))), folders
+
+
+@dataclass(frozen=True)
+class FirstPaths(Sequence[Path]):
+    """The first image of each example, as a path that is made when it is asked for."""
+
+    examples: Sequence[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Path]:
+        return (Path(files[0]) for files in file_names(self.examples))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.examples[index].path

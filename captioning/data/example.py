@@ -1,10 +1,10 @@
 """Captioned photographs, as every reader returns them."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -53,22 +53,6 @@ class Example:
     def paths(self) -> tuple[Path, ...]:
         """Its images in order."""
         return (self.path, *self.further)
-
-
-@dataclass(frozen=True)
-class FirstPaths(Sequence[Path]):
-    """The first image of each example, as a path that is made when it is asked for."""
-
-    examples: Sequence[Example]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __iter__(self) -> Iterator[Path]:
-        return (example.path for example in self.examples)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.examples[index].path
 
 
 Splits = Mapping[str, Sequence[Example]]

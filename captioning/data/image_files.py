@@ -3,14 +3,17 @@
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import numpy as np
 from filelock import FileLock
 from torch import Tensor
 
+from captioning.data.columns import AT_ONCE, file_names, take
 from captioning.data.example import Example, Splits, image_names
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.on_disk import find_on_disk
@@ -45,27 +48,30 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     Every photograph is decoded once per data set; `folder` caches which failed. If several
     processes start at the same time, one decodes and the others wait.
     """
-    paths = {path: None for examples in splits.values() for e in examples for path in e.paths}
-    broken = _broken(list(paths), transform, folder)
+    names = [name for each in splits.values() for files in file_names(each) for name in files]
+    broken = _broken(names, transform, folder)
+    if not broken:
+        return splits
     kept = {
-        name: [example for example in examples if broken.keys().isdisjoint(example.paths)]
-        for name, examples in splits.items()
+        split: take(examples, np.array([*map(broken.keys().isdisjoint, file_names(examples))]))
+        for split, examples in splits.items()
     }
-    for name, examples in splits.items():
-        skipped = [broken[path] for e in examples for path in e.paths if path in broken]
+    for split, examples in splits.items():
+        found = chain.from_iterable(file_names(examples))
+        skipped = [broken[name] for name in found if name in broken]
         if skipped and not skip_broken:
             raise CaptioningError(f"{skipped[0]}; {HINT}")
-        if skipped and not kept[name]:
-            raise CaptioningError(f"{skipped[0]}; no other photograph of {name} can be read")
+        if skipped and not kept[split]:
+            raise CaptioningError(f"{skipped[0]}; no other photograph of {split} can be read")
         for reason in skipped:
-            log.warning("skipped in %s: %s", name, reason)
+            log.warning("skipped in %s: %s", split, reason)
     return kept
 
 
-def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Path, str]:
+def _broken(names: Sequence[str], transform: Reading, folder: Path) -> dict[str, str]:
     """The unreadable photographs and the reasons."""
-    missing = {path for path in paths if not is_row(path) and not os.path.isfile(path)}  # noqa: PTH113, because `Path.is_file` may raise
-    files = [path for path in paths if path not in missing]
+    missing = {name for name in names if not is_row(name) and not os.path.isfile(name)}  # noqa: PTH113, because `Path.is_file` may raise
+    files = [name for name in names if name not in missing]
     record = folder / sha256(b"\n".join(fingerprints(files)))[:32]
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(record.with_suffix(".lock")):
@@ -78,27 +84,29 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
         broken = _failures(suspects, transform)
         if not known or len(broken) < len(suspects):
             broken = _failures(files, transform)
-            write_json(record, [number for number, path in enumerate(files) if path in broken])
+            write_json(record, [number for number, name in enumerate(files) if name in broken])
     return _failures(list(missing), transform) | broken
 
 
-def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
-    def failure(path: Path) -> str | None:
+def _failures(names: Sequence[str], transform: Reading) -> dict[str, str]:
+    broken = {}
+
+    def read(name: str) -> None:
         try:
-            transform.read(path)
+            transform.read(Path(name))
         except CaptioningError as error:
-            return str(error)
-        return None
+            broken[name] = str(error)
 
-    label, count = "photographs checked", len(paths)
-    with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
-        reasons = progress_bar(label, count, "image", iterable=pool.map(failure, paths), delay=2)
-        return {
-            path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None
-        }
+    bar = progress_bar("photographs checked", len(names), "image", delay=2)
+    with ThreadPoolExecutor() as pool, bar:  # threads suffice: Pillow decodes without the GIL
+        for first in range(0, len(names), AT_ONCE):  # as each waits in an object of its own
+            part = names[first : first + AT_ONCE]
+            list(pool.map(read, part))
+            bar.update(len(part))
+    return {name: broken[name] for name in names if name in broken}
 
 
-def fingerprints(paths: Sequence[Path]) -> list[bytes]:
+def fingerprints(paths: Iterable[Path | str]) -> list[bytes]:
     """Identify photographs by path below their common folder, size and modification time.
 
     Reading every byte of a large data set at each start would take minutes, and no file changes by
@@ -106,15 +114,18 @@ def fingerprints(paths: Sequence[Path]) -> list[bytes]:
     modification times its features are computed again. A row is known by the fingerprint that the
     library `datasets` gives to its content, which is in its path.
     """
-    paths = [path.absolute() for path in paths]
-    common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
+    here = Path.cwd()
+    names = [name if name.startswith("/") else str(here / name) for name in map(str, paths)]
+    folders = {name.rpartition("/")[0] or "/" for name in names}
+    start = len(os.path.commonpath(folders).rstrip("/")) + 1 if names else 0
     prints = []
-    for path in paths:
-        if is_row(path):
-            prints.append(os.fsencode("/".join(path.parts[-4:])))
+    for name in names:
+        if is_row(name):
+            prints.append(os.fsencode("/".join(name.split("/")[-4:])))
             continue
-        status, name = path.stat(), os.fsencode("/".join(path.parts[common:]))
-        prints.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
+        status = os.stat(name)  # noqa: PTH116, because paths are slower
+        below = os.fsencode(name[start:])
+        prints.append(b"%s\0%d\0%d" % (below, status.st_size, status.st_mtime_ns))
     return prints
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from captioning.config.schemas.run import RunSettings
+from captioning.data.columns import FirstPaths
 from captioning.data.dataset import Inputs
-from captioning.data.example import Example, FirstPaths, Splits
+from captioning.data.example import Example, Splits
 from captioning.data.module import CaptionData
 from captioning.data.views import RandomChange
 from captioning.features.build import FeatureStore, MissingFeatures, check_space

@@ -2,7 +2,7 @@
 
 python -m experiments.throughput.large OUTPUT FOLDER IMAGES CAPTIONS [FORMAT] [CODE]
 
-A table of made-up captions is written to FOLDER, as `jsonl` or `csv`. For up to a million images
+A table of made-up captions is written to FOLDER, as `jsonl` or `csv`. For up to 100,000 images
 there is an empty file of each. CODE is a clone of another commit to measure in the same way.
 """
 
@@ -19,7 +19,7 @@ import torch
 from captioning.files import write_json
 from experiments.throughput.measure import describe_machine
 
-WORDS, FILES_OF, WITH_FILES = 20_000, 1000, 1_000_000
+WORDS, FILES_OF, WITH_FILES = 20_000, 1000, 100_000
 PROCESSES = 4
 START = """
 import inspect, json, resource, sys, time
