@@ -172,9 +172,25 @@ def test_experiments_with_modules_of_their_own_take_a_step(name, experiment, els
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("data", ["r2gen", "levir_cc"])
-def test_data_sets_of_several_images_take_a_step(data, photographs, elsewhere):
-    files = CONF.parent / "experiments" / "several_images"
+@pytest.mark.parametrize(
+    "name, data",
+    [
+        ("several_images", "r2gen"),
+        ("several_images", "levir_cc"),
+        ("languages_flickr8k", "flickr8k_languages"),
+        ("languages_flickr8k", "flickr8k_german"),
+        ("languages_flickr8k", "flickr8k_chinese"),
+    ],
+)
+def test_data_sets_outside_the_package_take_a_step(name, data, photographs, elsewhere):
+    files = CONF.parent / "experiments" / name
     of = ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
-    config = with_files(photographs, f"hydra.searchpath=[file://{files}]", f"data={data}", *of)
-    takes_a_step(config, elsewhere)
+    backbone = of if name == "several_images" else ["backbone=small_cnn"]
+    place = f"hydra.searchpath=[file://{files}]"
+    takes_a_step(with_files(photographs, place, f"data={data}", *backbone), elsewhere)
+
+
+def test_an_experiment_with_a_reader_of_its_own_is_built(photographs):
+    files = CONF.parent / "experiments" / "languages_flickr8k"
+    place = f"hydra.searchpath=[file://{files}]", "experiment=languages_flickr8k"
+    assembled(with_files(photographs, *place, "backbone=small_cnn"))

@@ -12,12 +12,15 @@ from support import QUIET, called, captions_of, composed, make_photographs, mini
 
 import captioning
 from captioning import evaluate, run
+from captioning.config.registry import CONF
 from captioning.report import __main__ as report
 from captioning.report.compare import __main__ as compare
 from captioning.runs.evaluation.attention_file import FILE, read
 
 pytestmark = QUIET
+RECORD = CONF.parent / "experiments" / "languages_flickr8k"
 CHINESE = [
+    f"hydra.searchpath=[file://{RECORD}]",
     "data=flickr8k_chinese",
     "data.root=photographs",
     "backbone=small_cnn",
@@ -44,7 +47,8 @@ def test_chinese_by_character(elsewhere, capsys):
         captioning.load(checkpoint, "cpu").caption("photographs/images/3.jpg")[0].caption
         == line["caption"]
     )
-    called(evaluate.main, f"checkpoint={checkpoint}", "device=cpu")
+    modules = "modules=[experiments.languages_flickr8k.languages]"
+    called(evaluate.main, f"checkpoint={checkpoint}", "device=cpu", modules)
     again = read_json("runs/evaluate/scores.json")["scores"]
     assert again == pytest.approx({name: record["scores"][name] for name in again}, abs=1e-3)
 

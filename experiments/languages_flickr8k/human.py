@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from captioning.data.example import reference_texts
-from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.files import markdown_table
 from captioning.metrics import SCORES, Scorer
+from experiments.languages_flickr8k.languages import LanguagesReader
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 NAMES = ("BLEU-4", *METRICS[1:])

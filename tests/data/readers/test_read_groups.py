@@ -8,11 +8,11 @@ from captioning.data.readers.captions import read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.groups import with_groups
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.options import reading
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import ENGLISH_WORDS
+from experiments.languages_flickr8k.languages import LanguagesReader
 
 PLACES = {"train": "sea", "val": None, "test": "in\ntown"}
 READ = {"train": "sea", "val": "", "test": "in town"}

@@ -16,13 +16,13 @@ from captioning.data.image_files import read_folder
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.msrvtt import MsrVttReader
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
+from experiments.languages_flickr8k.languages import LanguagesReader
 
 DOG = (Reference("A Dog.", ("a", "dog")),)
 SOURCE = Path("captions.json")

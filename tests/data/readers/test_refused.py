@@ -13,10 +13,10 @@ from captioning.data.example import SPLITS
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
+from experiments.languages_flickr8k.languages import LanguagesReader
 
 DOG = {"raw": "A dog.", "tokens": ["a", "dog"]}
 KARPATHY = [
