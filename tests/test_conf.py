@@ -180,6 +180,7 @@ def test_experiments_with_modules_of_their_own_take_a_step(name, experiment, els
         ("languages_flickr8k", "flickr8k_languages"),
         ("languages_flickr8k", "flickr8k_german"),
         ("languages_flickr8k", "flickr8k_chinese"),
+        ("textcaps", "textcaps"),
     ],
 )
 def test_data_sets_outside_the_package_take_a_step(name, data, photographs, elsewhere):
