@@ -15,7 +15,7 @@ propagated maps, B captions of T words each.
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from captioning.features.build import FeatureStore
 from captioning.files import markdown_table
 from captioning.machine import get_device
 from captioning.metrics.attention import PointingScore, on_full_image
-from captioning.models.protocol import LayerWeights
+from captioning.models.parts.layers import SelfAttention
+from captioning.models.transformer import Transformer
 from captioning.progress import progress_bar
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import group, mean, newest
@@ -46,6 +47,54 @@ from captioning.runs.settings import relocate
 KINDS = "weights", "rollout", "gradient"
 GRADIENTS_AT_ONCE = 8
 """Words whose gradients are in memory at once; each has a gradient of every encoder weight."""
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """All attention weights of a pass over one caption of T words per image.
+
+    There are K vectors after the encoder.
+    """
+
+    logits: Tensor  # `[B, T, V]`
+    encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
+    text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
+    inter: Sequence[Tensor]  # `[B, H, T, K]`
+    # Maps weights over the K vectors to weights over the image's L vectors.
+    to_input_grid: Callable[[Tensor], Tensor]
+    # Of a prefix: the number of `encoder` below the vectors of each decoder layer; else all.
+    below: Sequence[int] = ()
+
+
+def layer_weights(model: Transformer, context: ContextSet, tokens: Tensor) -> LayerWeights:
+    """Teacher forcing on one caption per image, `[B, T]`.
+
+    With gradients enabled, weights have them, also those of a frozen model. The layers compute and
+    show what they otherwise leave out, by hooks of PyTorch.
+    """
+    own, text = list[Tensor](), list[Tensor]()
+    hooks = [model.positions.register_forward_hook(lambda *call: call[-1].requires_grad_())]
+    for layer in model.decoder:
+        hooks.append(layer.register_forward_hook(lambda *call: text.append(call[-1].text)))
+    for part in model.modules():
+        if isinstance(part, SelfAttention):  # the last of what it is given is `need_weights`
+            hooks.append(part.register_forward_pre_hook(lambda _, given: (*given[:-1], True)))
+            hooks.append(part.register_forward_hook(lambda *call: own.append(call[-1].weights)))
+    try:
+        state = model.start(context, 1)
+        encoder = [*own]  # before those of words follow
+        passed = model.read(state, tokens[:, None], len(model.decoder))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return LayerWeights(
+        model.readout(passed.hidden[:, 0]),
+        encoder,
+        text,
+        passed.inter,
+        model.encoder.to_input_grid,
+        range(len(encoder) - len(model.decoder), len(encoder)) if model.prefix else (),
+    )
 
 
 @torch.no_grad()
@@ -65,7 +114,7 @@ def pointing(
     if data_digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]
-    if not hasattr(network.model, "layer_weights"):
+    if not isinstance(network.model, Transformer):
         kinds = [kind for kind in kinds if kind == "weights"]
     boxes = any(reference.nouns for example in examples for reference in example.references)
     if not (boxes and network.backbone.located and network.model.attends):
@@ -116,7 +165,7 @@ def _maps(
         weights: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return weights
     if kind == "rollout":
-        return rollout(model.layer_weights(repeated(context, len(tokens)), tokens[:, :-1]))
+        return rollout(layer_weights(model, repeated(context, len(tokens)), tokens[:, :-1]))
     named = [(caption, step) for caption, row in enumerate(steps) for step in row]
     caption, step = torch.tensor(named, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
@@ -168,7 +217,7 @@ def _gradient(
     rows = torch.arange(len(tokens), device=tokens.device)
     with torch.enable_grad():
         vectors = context.vectors.detach().requires_grad_()
-        weights = model.layer_weights(replace(context, vectors=vectors), tokens)
+        weights = layer_weights(model, replace(context, vectors=vectors), tokens)
         alphas = [*weights.encoder, *weights.text, *weights.inter]
         slopes = torch.autograd.grad(
             weights.logits[rows, step, word].sum(), alphas, materialize_grads=True

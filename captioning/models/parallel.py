@@ -22,7 +22,6 @@ class DecoderOutput(NamedTuple):
     hidden: Tensor  # `[B, N, T, E]`
     state: LayersState
     inter: Sequence[Tensor]  # weights over the image, of the layers that were asked
-    text: Sequence[Tensor] = ()
 
 
 class ParallelCaptioner(Captioner):

@@ -60,23 +60,6 @@ class Step:
         return tuple(alpha for alpha in (self.attention, self.attended) if alpha is not None)
 
 
-@dataclass(frozen=True)
-class LayerWeights:
-    """All attention weights of a pass over one caption of T words per image.
-
-    There are K vectors after the encoder.
-    """
-
-    logits: Tensor  # `[B, T, V]`
-    encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
-    text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
-    inter: Sequence[Tensor]  # `[B, H, T, K]`
-    # Maps weights over the K vectors to weights over the image's L vectors.
-    to_input_grid: Callable[[Tensor], Tensor]
-    # Of a prefix: the number of `encoder` below the vectors of each decoder layer; else all.
-    below: Sequence[int] = ()
-
-
 class Captioner(nn.Module, ABC):
     """Base class of captioners: four methods, and attributes that tell what else one can do.
 

@@ -32,7 +32,6 @@ from captioning.models.parts.multi_head import (
 from captioning.models.parts.numerics import dropout, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
-from captioning.models.protocol import LayerWeights
 
 Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
@@ -123,13 +122,7 @@ class Transformer(ParallelCaptioner):
         return self.output(hidden)
 
     def start(self, context: ContextSet, n: int) -> LayersState:
-        return self._encoded(context, need_weights=False)[0]
-
-    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[LayersState, list[Tensor]]:
-        """State before the words; and the weights over the image of the encoder and of the prefix,
-        if they are needed.
-        """
-        levels, weights = self.encoder.forward_with_weights(context, need_weights)
+        levels, _ = self.encoder.forward_with_weights(context, need_weights=False)
         scale, mask = image_mask_and_scale(
             levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0
         )
@@ -143,12 +136,9 @@ class Transformer(ParallelCaptioner):
         layers = []
         vectors: Sequence[Tensor] = [level.vectors for level in levels]
         for layer in self.decoder:
-            read = layer.image(vectors, scale, own, need_weights)
-            vectors = read.levels
-            layers.append(read.keys)
-            if read.weights is not None:
-                weights = [*weights, read.weights]
-        return LayersState(EncodedImage(tuple(layers), scale, mask)), weights
+            keys, vectors = layer.image(vectors, scale, own)
+            layers.append(keys)
+        return LayersState(EncodedImage(tuple(layers), scale, mask))
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -159,23 +149,6 @@ class Transformer(ParallelCaptioner):
             shares["image"] = torch.stack(image).mean(0).unflatten(1, tokens.shape[1:])
         return shares
 
-    def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """Teacher forcing on one caption per image, `[B, T]`.
-
-        With gradients enabled, weights have them.
-        """
-        state, weights = self._encoded(context, need_weights=True)
-        passed = self.read(state, tokens[:, None], len(self.decoder), need_text=True)
-        below = range(len(weights) - len(self.decoder), len(weights)) if self.prefix else ()
-        return LayerWeights(
-            self.readout(passed.hidden[:, 0]),
-            weights,
-            passed.text,
-            passed.inter,
-            self.encoder.to_input_grid,
-            below,
-        )
-
     def heads_of(self, weights: Tensor, tokens: Tensor) -> Tensor:
         if self.prefix:
             weights = weights / weights.sum(-1, keepdim=True).clamp(
@@ -183,9 +156,7 @@ class Transformer(ParallelCaptioner):
             )
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
-    def read(
-        self, state: LayersState, tokens: Tensor, maps: int, need_text: bool = False
-    ) -> DecoderOutput:
+    def read(self, state: LayersState, tokens: Tensor, maps: int) -> DecoderOutput:
         """Process tokens `[B, N, T]`, T = 1 if others precede."""
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
@@ -198,8 +169,6 @@ class Transformer(ParallelCaptioner):
         # (D) embeddings times sqrt(d_model) as in Vaswani et al., section 3.4
         x = self.positions(self.embed(tokens) * math.sqrt(self.d_model), first)
         x = dropout(x, self.dropout, self.training)
-        if need_text:
-            x.requires_grad_()  # so that the weights of a frozen model have gradients
         causal = _lower_triangle(length, x.device) if length > 1 else None
         image, pasts = state.image, state.text or repeat(None)
         without = len(self.decoder) - maps  # layers whose weights are not needed
@@ -213,7 +182,6 @@ class Transformer(ParallelCaptioner):
                 image=image_keys,
                 image_scale=image.scale,
                 image_mask=image.mask,
-                need_text=need_text,
                 need_inter=len(outputs) >= without,
             )
             outputs.append(out)
@@ -221,8 +189,7 @@ class Transformer(ParallelCaptioner):
         return DecoderOutput(
             self.norm(x),
             replace(state, text=tuple(out.keys for out in outputs)),
-            inter=[out.inter for out in outputs if out.inter is not None],
-            text=[out.text for out in outputs if out.text is not None],
+            [out.inter for out in outputs if out.inter is not None],
         )
 
 

@@ -18,10 +18,9 @@ from captioning.decoding.caption import FORBIDDEN
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.decoding.steps import log_probs
 from captioning.models.parts import layers
-from captioning.models.protocol import LayerWeights
 from captioning.tokens import BOS, EOS
 from experiments import pointing
-from experiments.pointing import gradient, rollout
+from experiments.pointing import LayerWeights, gradient, layer_weights, rollout
 
 LAYERED = [
     name
@@ -115,7 +114,7 @@ def test_rollout_of_two_layers_by_hand():
 def test_every_transformer(name, monkeypatch):
     """Its weights are those of its pass, and both maps lie on the photograph."""
     model, (context, tokens) = build(name), inputs(MASK if "transposed" not in name else None, n=1)
-    found = model.layer_weights(context, tokens[:, 0])
+    found = layer_weights(model, context, tokens[:, 0])
     expected = model(context, tokens, need_weights=True)
     agree(found.logits, model.readout(expected.hidden)[:, 0])
     last = found.inter[-1] / found.inter[-1].sum(dim=-1, keepdim=True)

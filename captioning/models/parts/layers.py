@@ -25,7 +25,6 @@ class ReadImage(NamedTuple):
 
     keys: KeyValue  # for `forward`
     levels: Sequence[Tensor]  # the image for the next layer
-    weights: Tensor | None  # `[B, H, P, P]` of a prefix, if needed
 
 
 class Attended(NamedTuple):
@@ -42,7 +41,7 @@ class LayerOutput:
 
     hidden: Tensor  # `[B, N, T, E]`
     keys: KeyValue  # of the words so far, `[B, N, H, t + T, A]`
-    text: Tensor | None  # weights `[B N, H, T, t + T]`, if needed
+    text: Tensor | None  # weights `[B N, H, T, t + T]`, where they were computed
     inter: Tensor | None  # weights over the image `[B, H, N T, L]`, if needed
 
 
@@ -265,13 +264,9 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, norm)
 
     def image(
-        self,
-        levels: Sequence[Tensor],
-        scale: float | Tensor,
-        mask: Tensor | None,
-        need_weights: bool,
+        self, levels: Sequence[Tensor], scale: float | Tensor, mask: Tensor | None
     ) -> ReadImage:
-        return ReadImage(self.inter_attention.image(levels), levels, None)
+        return ReadImage(self.inter_attention.image(levels), levels)
 
     def forward(
         self,
@@ -283,13 +278,12 @@ class DecoderLayer(nn.Module):
         image: KeyValue,
         image_scale: float | Tensor,
         image_mask: Tensor | None,
-        need_text: bool,
         need_inter: bool,
     ) -> LayerOutput:
         """Read words `[B, N, T, E]` after `past` `[B, N, H, t, A]`."""
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
-        text = self.self_attention(x.view(b * n, t, e), text_scale, text_mask, flat, need_text)
+        text = self.self_attention(x.view(b * n, t, e), text_scale, text_mask, flat, False)
         x, inter = self.inter_attention(
             text.hidden.view(b, n * t, e), image, image_scale, image_mask, need_inter
         )

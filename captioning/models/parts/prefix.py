@@ -24,18 +24,14 @@ class PrefixLayer(EncoderLayer):
     """
 
     def image(
-        self,
-        levels: Sequence[Tensor],
-        scale: float | Tensor,
-        mask: Tensor | None,
-        need_weights: bool,
+        self, levels: Sequence[Tensor], scale: float | Tensor, mask: Tensor | None
     ) -> ReadImage:
         """Read the prefix, keys and values `[B, H, P, A]`.
 
         It is a sequence for the next layer too.
         """
-        read = super().forward(levels[-1], scale, mask, need_weights)
-        return ReadImage(KeyValue(*map(Tensor.contiguous, read.keys)), [read.hidden], read.weights)
+        read = super().forward(levels[-1], scale, mask, need_weights=False)
+        return ReadImage(KeyValue(*map(Tensor.contiguous, read.keys)), [read.hidden])
 
     def forward(  # type: ignore[override]
         self,
@@ -47,7 +43,6 @@ class PrefixLayer(EncoderLayer):
         image: KeyValue,
         image_scale: float | Tensor,
         image_mask: Tensor | None,
-        need_text: bool,
         need_inter: bool,
     ) -> LayerOutput:
         """Like `DecoderLayer`; the scale is that of the image for words too."""

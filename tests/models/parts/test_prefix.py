@@ -12,6 +12,7 @@ from models.tensors import normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.prefix import PrefixLayer
+from experiments.pointing import layer_weights
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
@@ -27,8 +28,7 @@ def test_words_and_places_share_a_softmax(biases):
     causal = torch.ones(2, 2, dtype=torch.bool).tril()
     x, vectors = words, [image]
     for layer in layers:
-        keys, vectors, own = layer.image(vectors, tau, None, True)
-        assert own.shape == (1, 1, 3, 3)
+        keys, vectors = layer.image(vectors, tau, None)
         out = layer(
             x,
             past=None,
@@ -37,7 +37,6 @@ def test_words_and_places_share_a_softmax(biases):
             image=keys,
             image_scale=tau,
             image_mask=None,
-            need_text=True,
             need_inter=True,
         )
         x, total = out.hidden, out.text.sum(-1) + out.inter.sum(-1)
@@ -83,7 +82,7 @@ def test_the_order_of_places_counts_only_where_they_see_those_before(conditionin
 
 def test_the_share_of_attention_on_the_image():
     model, (context, tokens) = build("prefix"), inputs()
-    weights = model.layer_weights(context, tokens[:, 0])
+    weights = layer_weights(model, context, tokens[:, 0])
     share = torch.stack([each.sum(dim=-1).mean(dim=1) for each in weights.inter]).mean(dim=0)
     found = model.attention_shares(context, tokens)
     assert found["image"].shape == (B, N, C)
