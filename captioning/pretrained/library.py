@@ -60,24 +60,18 @@ def read_folder(key: str, setting: object) -> tuple[Path, Config]:
     return folder, config
 
 
-def read_settings(given: str, file: Path, known: str | None = None) -> Any:
+def read_settings(given: str, file: Path) -> Any:
     """Read a JSON file of a folder; refuse settings that run code or load something else.
 
     Args:
         given: the setting that names the folder, and its value.
         file: the file.
-        known: all settings that it may have at any depth, separated by commas; None: those that
-            are not `FOREIGN`.
     """
 
     def check(node: Config) -> Config:
-        if known is None:
-            refused = node.keys() & FOREIGN.split(", ")
-            named = node.keys() & NETWORKS.split(", ")
-            refused |= {name for name in named if re.search("[:/]", str(node[name]))}
-        else:
-            refused = node.keys() - known.split(", ")
-        for name in sorted(refused):
+        named = node.keys() & NETWORKS.split(", ")
+        refused = {name for name in named if re.search("[:/]", str(node[name]))}
+        for name in sorted(refused | node.keys() & FOREIGN.split(", ")):
             raise CaptioningError(
                 f"{given} has {quoted(name)} in {file.name}, a setting that may run code of its "
                 "author or load something else, which captioning does not: use a model whose "
@@ -91,26 +85,20 @@ def read_settings(given: str, file: Path, known: str | None = None) -> Any:
         raise CaptioningError(f"{given} has a damaged {file.name}: {quoted(error)}") from error
 
 
-def check_sizes(
-    given: str,
-    config: Config,
-    shapes: Sequence[Sequence[int]] = (),
-    side: int = LARGEST_SIDE,
-) -> None:
+def check_sizes(given: str, config: Config, shapes: Sequence[Sequence[int]] = ()) -> None:
     """Refuse a configuration of more layers or longer vectors than tensors of these shapes have.
 
     Args:
         given: the setting that names the folder, and its value.
         config: the configuration.
         shapes: those of the weights, if they are known.
-        side: of the largest images.
     """
     layers = max(MOST_LAYERS, len(shapes))
     largest = max(LARGEST_INTEGER, *itertools.chain([0], *filter(math.prod, shapes)))
     for name, number in _integers("", config):
         # the library makes objects of Python for each layer and each label
         most = layers if "layer" in name or "label" in name else largest
-        if number > (side if name == "image_size" else most):
+        if number > (LARGEST_SIDE if name == "image_size" else most):
             raise CaptioningError(
                 f"{given} describes far more than its weights: {quoted(name)}={quoted(number)} in "
                 "its configuration"

@@ -5,7 +5,7 @@ The library is given settings of its own networks alone, so that it opens no oth
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from captioning.data.images import open_image
-from captioning.errors import CaptioningError, naming
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.pretrained.allocation import AllocationLimit
 from captioning.pretrained.library import check_sizes, read_settings, tensor_shapes
 from captioning.progress import progress_bar
@@ -77,11 +77,44 @@ def check_folder(folder: Path) -> Path:
     return folder
 
 
+def check_network(given: str, file: Path, shapes: Sequence[Sequence[int]]) -> None:
+    """Refuse settings of a network that are not known, or that are far larger than its weights.
+
+    Args:
+        given: the setting that names the folder, and its value.
+        file: with the settings.
+        shapes: those of the weights.
+    """
+    content = read_settings(given, file)
+    check_sizes(given, content, shapes)
+    for name, value in _each_setting(content):
+        if name not in KNOWN.split(", "):
+            raise CaptioningError(
+                f"{given} has {quoted(name)} in {file.name}, a setting that may run code of its "
+                "author or load something else: use a network of open_clip itself"
+            )
+        if name == "image_size" and isinstance(value, int) and value > LARGEST_SIDE:
+            raise CaptioningError(
+                f"{given} reads images of {value} x {value} pixels; allowed are {LARGEST_SIDE}"
+            )
+
+
+def _each_setting(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values at any depth; an item of a list has the list's name."""
+    below: Iterable[tuple[str, Any]] = ()
+    if isinstance(node, dict):
+        below = node.items()
+    elif isinstance(node, list):
+        below = [(name, item) for item in node]
+    for own, value in below:
+        yield own, value
+        yield from _each_setting(value, own)
+
+
 def load_clip(folder: Path) -> tuple[Any, Any, Any]:
     """Network, transform of images and tokenizer of a folder of open_clip with its weights."""
-    given = f"{WEIGHTS}={check_folder(folder)}"
-    content, shapes = read_settings(given, folder / CONFIG, KNOWN), tensor_shapes(folder)
-    check_sizes(given, content, shapes, LARGEST_SIDE)
+    given, shapes = f"{WEIGHTS}={check_folder(folder)}", tensor_shapes(folder)
+    check_network(given, folder / CONFIG, shapes)
     try:
         import open_clip
     except ImportError as error:
