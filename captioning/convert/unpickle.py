@@ -11,7 +11,6 @@ import pickle
 import pickletools
 import struct
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -107,6 +106,8 @@ class Stored(metaclass=Sealed):
         if not count:
             return torch.zeros(size)
         width, start = storage.dtype.itemsize, storage.starts[storage.key]
+        if start + storage.length * width > storage.path.stat().st_size:
+            raise ValueError("it is cut off")
         row = np.memmap(storage.path, storage.dtype, "r", start + offset * width, last - offset + 1)
         strides = [step * width for step in stride]
         tensor = torch.from_numpy(np.array(np.lib.stride_tricks.as_strided(row, size, strides)))
@@ -177,10 +178,10 @@ KNOWN |= dict.fromkeys(
 class _Reader(pickle.Unpickler):
     """The next pickle of a file, text of Python 2 as Latin-1."""
 
-    def __init__(self, file: Any, path: Path, starts: dict[str, int]):
+    def __init__(self, file: Any, path: Path):
         super().__init__(file, encoding="latin1")
-        self.path, self.starts, self.copied = path, starts, 0
-        self.storages: dict[str, Storage] = {}
+        self.path, self.copied = path, 0
+        self.starts, self.storages = dict[str, int](), dict[str, Storage]()
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}".replace("__builtin__", "builtins")  # their name in Python 2
@@ -226,7 +227,7 @@ def read_pickle(path: Path) -> Any:
             if zipfile.is_zipfile(file):
                 return _read_archive(file, path)
             file.seek(0)
-            return _read_old(file, path) if start == _OLD_FORMAT else _next(file, path, {}).load()
+            return _read_old(file, path) if start == _OLD_FORMAT else _next(file, path).load()
     except Exception as error:  # readers raise nearly anything for damaged files
         raise CaptioningError(f"cannot read {quoted(path)}: {quoted(error)}") from error
 
@@ -234,50 +235,38 @@ def read_pickle(path: Path) -> Any:
 def _read_archive(file: BinaryIO, path: Path) -> Any:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("it is compressed")
         (content,) = [each for each in members if each.filename.endswith("data.pkl")]
-        root, starts = content.filename.removesuffix("data.pkl"), dict[str, int]()
-        for member in members:
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError("it is compressed")
-            if member.filename.startswith(f"{root}data/"):
-                starts[member.filename.removeprefix(f"{root}data/")] = member.header_offset
         check_size(content.file_size, MOST_BYTES)
         with archive.open(content) as stream:
-            reader = _next(stream, path, starts)
+            reader = _next(stream, path)
             found = reader.load()
-    for storage in reader.storages.values():
-        header = starts[storage.key]
+    folder = content.filename.removesuffix(".pkl")
+    for key in reader.storages:
+        header = archive.getinfo(f"{folder}/{key}").header_offset
         file.seek(header + 26)  # where the lengths of its name and of a padding stand
-        starts[storage.key] = header + 30 + sum(struct.unpack("<HH", file.read(4)))
-    _check_within(reader.storages.values(), path)
+        reader.starts[key] = header + 30 + sum(struct.unpack("<HH", file.read(4)))
     return found
 
 
 def _read_old(file: BinaryIO, path: Path) -> Any:
     """Number, version and machine, then the content, the keys of storages, and these."""
     for _ in range(3):
-        _next(file, path, {}).load()
-    starts = dict[str, int]()
-    reader = _next(file, path, starts)
+        _next(file, path).load()
+    reader = _next(file, path)
     found = reader.load()
-    for key in _next(file, path, {}).load():
+    for key in _next(file, path).load():
         storage = reader.storages[key]
         file.seek(8, 1)  # the number of elements, which the content has told
-        starts[storage.key] = file.tell()
+        reader.starts[key] = file.tell()
         file.seek(storage.length * storage.dtype.itemsize, 1)
-    _check_within(reader.storages.values(), path)
+    if file.tell() > path.stat().st_size:
+        raise ValueError("it is cut off")
     return found
 
 
-def _check_within(storages: Iterable[Storage], path: Path) -> None:
-    size = path.stat().st_size
-    for storage in storages:
-        end = storage.starts[storage.key] + storage.length * storage.dtype.itemsize
-        if storage.length < 0 or end > size:
-            raise ValueError("it is cut off")
-
-
-def _next(file: Any, path: Path, starts: dict[str, int]) -> _Reader:
+def _next(file: Any, path: Path) -> _Reader:
     """A reader of the pickle that begins here, whose bytes, steps and tuples are counted first."""
     begin, tuples = file.tell(), 0
     for steps, (step, argument, _) in enumerate(pickletools.genops(file)):
@@ -288,7 +277,7 @@ def _next(file: Any, path: Path, starts: dict[str, int]) -> _Reader:
         if steps > MOST_STEPS or tuples > MOST_TUPLES:
             raise ValueError(f"it has more than {MOST_STEPS:,} steps or {MOST_TUPLES:,} tuples")
     file.seek(begin)
-    return _Reader(file, path, starts)
+    return _Reader(file, path)
 
 
 def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
