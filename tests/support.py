@@ -35,6 +35,7 @@ from captioning.config.schemas.run import RunSettings
 from captioning.config.settings import check_settings, with_role
 from captioning.config.types import Role
 from captioning.data.subset import training_subset
+from captioning.metrics.table import METRICS
 from captioning.runs.settings import in_some_folder
 from captioning.training import fit, setup
 
@@ -209,7 +210,8 @@ def little_disk(most):
 
 def miniature(config):
     """The same with every size that it has set to a very small one."""
-    ours = {"metrics.val": ["WER"]} if "WER" in config.metrics.val else {}
+    known = {metric for metric in config.metrics.val if metric in METRICS}
+    ours = {} if known else {"metrics.val": config.metrics.val}
     for key, value in (
         MINIATURE | (SMALL_GRID if "grid" in config.backbone else {}) | ours
     ).items():

@@ -1,8 +1,7 @@
-"""Metrics of words and of their sequences: BLEU, ROUGE-L, CIDEr and the error rate.
+"""Metrics of sequences of words: BLEU and ROUGE-L.
 
-B images, K sets of images. Sources: BLEU, Papineni et al., ACL 2002; ROUGE-L, Lin, 2004; CIDEr
-(here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the closest reference length, Chen
-et al., "Microsoft COCO Captions", 2015.
+B images, K sets of images. Sources: BLEU, Papineni et al., ACL 2002; ROUGE-L, Lin, 2004; the
+closest reference length, Chen et al., "Microsoft COCO Captions", 2015.
 """
 
 from collections.abc import Sequence
@@ -130,31 +129,3 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
         matched = row & places.get(word, 0)
         row = (row + matched | row - matched) & every
     return len(one) - row.bit_count()
-
-
-class ErrorRate(Metric):
-    """Error rate of words: edit distances divided by reference lengths, both summed. It can exceed
-    1. Of several references the nearest counts, the shortest of those (D).
-
-    Of several references the nearest counts, the shortest of those (D).
-    """
-
-    name = "WER"
-    scores = (main_score("WER", "%", best="min"),)
-
-    def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        counts = [
-            [min((distance(text.split(), caption.split()), len(text.split())) for text in texts)]
-            for caption, texts in first_pairs(captions, references)
-        ]
-        return MetricResult.from_shares([self.name], counts)
-
-
-def distance(source: Sequence[str], target: Sequence[str]) -> int:
-    """Fewest words to insert, delete or replace (Levenshtein 1966), by rows of the table."""
-    columns, words = np.arange(len(target) + 1), np.array(target, dtype=object)
-    row = columns
-    for word in source:
-        above = np.append(row[0] + 1, np.minimum(row[1:] + 1, row[:-1] + (words != word)))
-        row = np.minimum.accumulate(above - columns) + columns  # insertions
-    return int(row[-1])

@@ -2,8 +2,8 @@
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
-BLEU and METEOR of a corpus are computed from sums of counts, hallucination and the error rate are
-ratios of two sums; ROUGE-L, CIDEr and SPICE are means of image scores.
+BLEU and METEOR of a corpus are computed from sums of counts, error rates are ratios of two sums;
+ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence

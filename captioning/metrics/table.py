@@ -15,12 +15,12 @@ from captioning.files import packaged_text
 from captioning.metrics.cider import Cider
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.metric import BY_GROUP, GROUPS, MAIN, OTHER, Metric, ScoreType
-from captioning.metrics.ngrams import Bleu, ErrorRate, RougeL
+from captioning.metrics.ngrams import Bleu, RougeL
 from captioning.metrics.spice import Spice
 from captioning.metrics.statistics import IN_GROUP
 
 METRICS: Mapping[str, type[Metric]] = {
-    metric.name: metric for metric in (Bleu, Meteor, RougeL, Cider, Spice, ErrorRate)
+    metric.name: metric for metric in (Bleu, Meteor, RougeL, Cider, Spice)
 }
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
 DEFAULT_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")

@@ -62,7 +62,7 @@ class EvaluateSettings(CaptionerSettings):
     common_only: bool
     """true: score only images that are in all files, and count them"""
     metrics: MetricNames
-    """also WER, SPICE (a large download and Java 8 to 14)"""
+    """also SPICE (a large download and Java 8 to 14)"""
     timeout: Seconds
     """seconds without an answer after which a Java scorer is given up"""
     results: PathText | None
