@@ -1,12 +1,12 @@
-"""CIDEr-D (Vedantam et al., CVPR 2015) and BLEU-4 of single captions, on ids of their words, both
-as in pycocoevalcap; CIDEr-D also as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`).
+"""CIDEr-D (Vedantam et al., CVPR 2015) and the counts of BLEU, on ids of words, both as in
+pycocoevalcap; CIDEr-D also as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`).
 
 B images, M captions, R references of all B images, T tokens, K n-grams, V words.
 """
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count, islice
 from typing import NamedTuple
@@ -25,7 +25,6 @@ from captioning.metrics.metric import (
     first_captions,
     main_score,
 )
-from captioning.metrics.ngrams import corpus_bleu
 from captioning.metrics.statistics import MetricResult, is_constant
 
 ORDERS = 4  # n is 1 to 4
@@ -136,8 +135,10 @@ class Pairs:
         )
         return 10 * sums / np.maximum(references, 1)
 
-    def bleu(self) -> Floats:
-        """Sentence BLEU-4 of each candidate, `[M]`, with the closest reference length."""
+    def bleu_counts(self) -> Floats:
+        """`[M, 10]`: of each candidate the length, the closest reference length, the numbers of its
+        n-grams and of those that are matched, n = 1..4.
+        """
         matches = self.counts[self.own].minimum(self.counts[self.other]).tocoo()
         # an n-gram counts as often as in the reference that has most of it
         slots, slot = np.unique(
@@ -154,7 +155,7 @@ class Pairs:
         far_first = np.lexsort((longer > 0, np.abs(longer)))[::-1]
         closest[self.own[far_first]] = self.length[self.other[far_first]]
         guesses = np.maximum(length[:, None] - np.arange(ORDERS), 0)
-        return corpus_bleu(np.column_stack([length, closest, guesses, correct]))[:, ORDERS - 1]
+        return np.column_stack([length, closest, guesses, correct])
 
 
 class Known(NamedTuple):
@@ -184,6 +185,16 @@ def _ids(caption: Sequence[str], words: Mapping[str, int]) -> list[int]:
     return [words.get(word, own[word]) for word in caption]
 
 
+def scored_pairs(captions: Texts, references: Texts) -> Iterator[Pairs]:
+    """The first captions and their references, some images at a time."""
+    words, theirs, vocabulary, _ = known(tuple(map(tuple, references)))
+    texts = first_captions(captions)
+    for start in range(0, len(texts), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        ids = [_ids(text.split(), words) for text in texts[part]]
+        yield Pairs(ids, theirs[part], vocabulary)
+
+
 class Cider(Metric):
     """CIDEr-D, 0-10, with the document frequencies of the references.
 
@@ -200,10 +211,7 @@ class Cider(Metric):
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
         if is_constant(references):
             return MetricResult({self.name: np.nan}, {self.name: [np.nan] * len(captions)})
-        words, theirs, vocabulary, frequencies = known(tuple(map(tuple, references)))
-        texts, scores = first_captions(captions), list[float]()
-        for start in range(0, len(texts), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            ids = [_ids(text.split(), words) for text in texts[part]]
-            scores += Pairs(ids, theirs[part], vocabulary).cider_d(frequencies).tolist()
+        frequencies, scores = known(tuple(map(tuple, references))).frequencies, list[float]()
+        for pairs in scored_pairs(captions, references):
+            scores += pairs.cider_d(frequencies).tolist()
         return MetricResult.from_means({self.name: scores})

@@ -5,11 +5,11 @@ closest reference length, Chen et al., "Microsoft COCO Captions", 2015.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
-from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
+from captioning.metrics.cider import scored_pairs
 from captioning.metrics.metric import (
     BLEU_ALONE,
     PYCOCOEVALCAP,
@@ -17,7 +17,6 @@ from captioning.metrics.metric import (
     Metric,
     ScoreType,
     Texts,
-    first_captions,
     first_pairs,
     main_score,
 )
@@ -35,15 +34,6 @@ UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)
 BETA = 1.2  # of ROUGE-L: how much more recall counts than precision
 
 
-@lru_cache(maxsize=4)  # those of validation and test; many systems are scored against the same
-def _scorer(references: tuple[tuple[str, ...], ...]) -> BleuScorer:
-    """A scorer with the n-grams of the references; its captions are exchanged."""
-    scorer = BleuScorer()
-    for texts in references:
-        scorer += (None, texts)
-    return scorer
-
-
 class Bleu(Metric):
     """BLEU-1 to BLEU-4, of the corpus with and without brevity penalty."""
 
@@ -53,33 +43,13 @@ class Bleu(Metric):
         *(ScoreType(name, BLEU_ALONE, best="max") for name in UNPENALISED),
     )
 
-    fields = {"length": "closest"} | PYCOCOEVALCAP
+    fields = {"length": "closest"} | PYCOCOEVALCAP  # which has equal results
 
     def compute(self, captions: Texts, references: Texts, images: Images = None) -> MetricResult:
-        scorer = _scorer(tuple(map(tuple, references)))
-        scorer.special_reflen = None
-        scorer.retest(first_captions(captions))
-        corpus, per_image = scorer.compute_score(option="closest")
-        # Against references of length zero no candidate is too short, so the same n-gram counts go
-        # without a penalty. Only a corpus of empty candidates still has one, which makes it the 0
-        # that it should be.
-        scorer.special_reflen = 0
-        unpenalised, _ = scorer.recompute_score(option="closest")
-        scores = dict(zip((*BLEU_NAMES, *UNPENALISED), [*corpus, *unpenalised], strict=True))
-        of_images = dict(zip(BLEU_NAMES, per_image, strict=True))
-        return MetricResult(scores, of_images, bleu_statistics(scorer))
-
-
-def bleu_statistics(scorer: BleuScorer) -> Statistics:
-    """Numbers of each caption that `scorer` holds: its length, the closest reference length, and
-    its n-grams and matched n-grams, n = 1..4.
-    """
-    rows = []
-    for caption in scorer.ctest:
-        length = caption["testlen"]
-        _, closest = min((abs(known - length), known) for known in caption["reflen"])
-        rows.append([length, closest, *caption["guess"], *caption["correct"]])
-    return Statistics((*BLEU_NAMES, *UNPENALISED), np.array(rows, float), corpus_bleu)
+        counts = [pairs.bleu_counts() for pairs in scored_pairs(captions, references)]
+        names = *BLEU_NAMES, *UNPENALISED
+        result = MetricResult.from_sums(Statistics(names, np.concatenate(counts), corpus_bleu))
+        return replace(result, per_image={name: result.per_image[name] for name in BLEU_NAMES})
 
 
 def corpus_bleu(sums: Array) -> Array:

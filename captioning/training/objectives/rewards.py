@@ -11,6 +11,7 @@ import numpy as np
 from captioning.config.types import NotNegative, validated
 from captioning.data.caption_words import CaptionWords, offsets
 from captioning.metrics.cider import ORDERS, SIGMA, DocumentFrequencies, Floats, Ints, Pairs
+from captioning.metrics.ngrams import corpus_bleu
 from captioning.tokens import EOS, PAD
 
 
@@ -63,7 +64,7 @@ class Reward:
         pairs = Pairs(captions, references, self._vocabulary)
         score = self.cider * pairs.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
-            score += self.bleu4 * pairs.bleu()
+            score += self.bleu4 * corpus_bleu(pairs.bleu_counts())[:, ORDERS - 1]
         return score.reshape(b, s)
 
     def _references(self, image: int) -> list[list[int]]:
