@@ -96,8 +96,8 @@ class BFloat16Linear(nn.Module):
         return result if self.bias is None else result + self.bias
 
 
-def to_bfloat16(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
-    """Convert matrices of at least `smallest` elements to bfloat16, to decode with a trained model.
+def to_bfloat16(model: nn.Module, vocab_size: int) -> None:
+    """Convert matrices of at least 2^14 elements to bfloat16, to decode with a trained model.
 
     The last layer, to `vocab_size` words, is not converted: a search compares small differences of
     large logits, and bfloat16 has eight significant bits.
@@ -107,6 +107,6 @@ def to_bfloat16(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> Non
             if (
                 type(child) is nn.Linear
                 and child.out_features != vocab_size
-                and child.weight.numel() >= smallest
+                and child.weight.numel() >= 2**14
             ):
                 setattr(part, name, BFloat16Linear(child))
