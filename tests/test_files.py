@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from captioning.metrics.clip import Embeddings
 from processes import ENVIRONMENT, PROCESSES
 from refusals import refuses
 from support import little_disk
@@ -37,6 +36,7 @@ from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.evaluation import attention_file
 from captioning.runs.settings import read_settings
 from experiments.chair.objects import read_objects
+from experiments.clip_scores.metric import Embeddings
 
 
 def texts(folder):
