@@ -140,6 +140,11 @@ class HubReader:
             splits[name] = choose_examples(share, images[key].finish(), Path(self.name, name))
         return check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
 
+    def sources(self) -> list[str]:
+        """The Arrow files, each with the library's fingerprint of the content."""
+        splits = self._load().values()
+        return [f"{e['filename']} {data._fingerprint}" for data in splits for e in data.cache_files]
+
     def _read(
         self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: Any
     ) -> None:

@@ -2,7 +2,7 @@
 
 They serve every later process, also on another machine, while these stay the same: the content of
 the reader's files, its settings, how entries are read, the code, and the files in the folders of
-the images.
+the images. What the library `datasets` has read stays the same while its fingerprint does.
 """
 
 import json
@@ -64,14 +64,17 @@ def _folder(reader: Any, images: bool) -> Path | None:
     with suppress(OSError):  # a cache may be one that is only read
         (cache / "captions").mkdir(parents=True, exist_ok=True)
     sizes: list[int] = []
+    known = getattr(reader, "sources", list)()  # of the library `datasets`
     about = [
         type(reader).__name__,
+        known,
         _plain(vars(reader), sizes),
         [language.code, language.tokens, options().skipped is None, options().groups, images],
         sorted(options().needed),
         [sha256(file.read_bytes()) for file in sorted(Path(__file__).parents[1].rglob("*.py"))],
     ]
-    return None if sum(sizes) < LEAST else cache / "captions" / sha256(json.dumps(about))[:32]
+    large = known or sum(sizes) >= LEAST
+    return cache / "captions" / sha256(json.dumps(about))[:32] if large else None
 
 
 def _plain(value: Any, sizes: list[int]) -> Any:
