@@ -255,10 +255,12 @@ class _Lists:
         self._last.clear()
 
     def finish(self) -> Ragged:
-        values = np.frombuffer(self._last, self._kind)
-        if self._file is not None:
+        if self._file is None:
+            values = np.frombuffer(self._last, self._kind)
+        else:
             self._write()
-            values = np.memmap(self._file, self._kind, "r")
+            with self._file:  # which stays mapped
+                values = np.memmap(self._file, self._kind, "r")
         return Ragged(values, np.array(self.starts))
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from refusals import refuses
 
+from captioning.data import columns
 from captioning.data.caption_words import Ragged
-from captioning.data.columns import FEW, Columns, data_digest
+from captioning.data.columns import FEW, Columns, RowWriter, data_digest
 from captioning.data.example import SPLITS, Example, Reference, reference_counts, reference_words
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import run_reader
@@ -234,6 +235,18 @@ def test_small_sets_and_readers_of_ones_own_are_lists(folder, tmp_path):
     own = run_reader(lambda: splits, images=False, cache=tmp_path / "cache")
     assert own is splits
     assert not list(tmp_path.glob("cache/captions/*/about.json"))
+
+
+def test_rows_are_read_from_disk_as_from_memory(monkeypatch):
+    """Here 100 bytes are many; what was added last has not been written yet."""
+    monkeypatch.setattr(columns, "IN_MEMORY", 100)
+    rows = RowWriter("/images")
+    for number in range(20):
+        rows.add(number, [f"{number}.jpg"], [f"Dog {number} runs."])
+    for number, example in enumerate(rows.finish()):
+        words = ("dog", str(number), "runs")
+        references = (Reference(f"Dog {number} runs.", words),)
+        assert example == Example(number, Path(f"/images/{number}.jpg"), references)
 
 
 def test_ragged_lists_are_taken_in_any_order():

@@ -142,8 +142,11 @@ class HubReader:
 
     def sources(self) -> list[str]:
         """The Arrow files, each with the library's fingerprint of the content."""
-        splits = self._load().values()
-        return [f"{e['filename']} {data._fingerprint}" for data in splits for e in data.cache_files]
+        return [
+            f"{entry['filename']} {data._fingerprint}"
+            for data in self._load().values()
+            for entry in data.cache_files
+        ]
 
     def _read(
         self, split: str, data: Any, label: str | None, meant: Mapping[str, str], images: Any

@@ -63,8 +63,8 @@ def _folder(reader: Any, images: bool) -> Path | None:
         return None
     with suppress(OSError):  # a cache may be one that is only read
         (cache / "captions").mkdir(parents=True, exist_ok=True)
-    sizes: list[int] = []
-    known = getattr(reader, "sources", list)()  # of the library `datasets`
+    known = [*getattr(reader, "sources", list)()]
+    sizes = [LEAST] * len(known)  # what the library `datasets` has read is large enough
     about = [
         type(reader).__name__,
         known,
@@ -73,8 +73,7 @@ def _folder(reader: Any, images: bool) -> Path | None:
         sorted(options().needed),
         [sha256(file.read_bytes()) for file in sorted(Path(__file__).parents[1].rglob("*.py"))],
     ]
-    large = known or sum(sizes) >= LEAST
-    return cache / "captions" / sha256(json.dumps(about))[:32] if large else None
+    return None if sum(sizes) < LEAST else cache / "captions" / sha256(json.dumps(about))[:32]
 
 
 def _plain(value: Any, sizes: list[int]) -> Any:
