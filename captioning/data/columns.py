@@ -83,7 +83,7 @@ class Columns(Sequence[Example]):
             yield Example(image_id, path, kept, wordless, further=tuple(further), group=group)
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = np.arange(len(self))[index]
+        chosen = np.array(range(len(self))[index])
         return self.take(chosen) if chosen.ndim else next(iter(self.take(chosen[None])))
 
     def take(self, chosen: np.ndarray) -> "Columns":
