@@ -83,7 +83,7 @@ class Columns(Sequence[Example]):
             yield Example(image_id, path, kept, wordless, further=tuple(further), group=group)
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = np.array(range(len(self))[index])
+        chosen = np.array(range(len(self))[index], int)
         return self.take(chosen) if chosen.ndim else next(iter(self.take(chosen[None])))
 
     def take(self, chosen: np.ndarray) -> "Columns":
@@ -259,8 +259,7 @@ class _Lists:
             values = np.frombuffer(self._last, self._kind)
         else:
             self._write()
-            with self._file:  # which stays mapped
-                values = np.memmap(self._file, self._kind, "r")
+            values = np.memmap(self._file, self._kind, "r")
         return Ragged(values, np.array(self.starts))
 
 

@@ -237,12 +237,15 @@ def test_small_sets_and_readers_of_ones_own_are_lists(folder, tmp_path):
     assert not list(tmp_path.glob("cache/captions/*/about.json"))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an open file
 def test_rows_are_read_from_disk_as_from_memory(monkeypatch):
     """Here 100 bytes are many; what was added last has not been written yet."""
     monkeypatch.setattr(columns, "IN_MEMORY", 100)
     rows = RowWriter("/images")
     for number in range(20):
         rows.add(number, [f"{number}.jpg"], [f"Dog {number} runs."])
+    rows.finish()  # readers finish once for each split
+    assert list(rows.finish()[:0]) == []
     for number, example in enumerate(rows.finish()):
         words = ("dog", str(number), "runs")
         references = (Reference(f"Dog {number} runs.", words),)
