@@ -63,7 +63,7 @@ def _folder(reader: Any, images: bool) -> Path | None:
         return None
     with suppress(OSError):  # a cache may be one that is only read
         (cache / "captions").mkdir(parents=True, exist_ok=True)
-    known = getattr(reader, "sources", tuple)()
+    known: Sequence[str] = getattr(reader, "sources", tuple)()
     sizes = [LEAST] * len(known)  # what the library `datasets` has read is large enough
     about = [
         type(reader).__name__,
