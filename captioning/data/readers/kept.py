@@ -42,8 +42,11 @@ def read_once(reader: Any, images: bool, read: Callable[[], Splits]) -> Splits:
     if folder is None:
         return read()
     kept = _load(folder)
-    if kept is not None or not os.access(folder.parent, os.W_OK):
-        return read() if kept is None else kept
+    if kept is not None:
+        log.info("captions as they were read before, in %s", folder)
+        return kept
+    if not os.access(folder.parent, os.W_OK):
+        return read()
     with FileLock(folder.with_suffix(".lock")):
         kept = _load(folder)
         if kept is None:
@@ -119,7 +122,6 @@ def _load(folder: Path) -> Splits | None:
         return None
     if (skipped := options().skipped) is not None:
         skipped[:] = map(CaptioningError, about["skipped"])
-    log.info("captions as they were read before, in %s", folder)
     return splits
 
 
