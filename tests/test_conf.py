@@ -38,7 +38,6 @@ WITH = {
     ("objective", "reinforce"): ["model=sat_hard"],
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
-    ("backbone", "frames"): ["data=frames"],
     ("model", "language_model"): ["model.size=small"],
     ("experiment", "data_size"): ["data.train_images=2"],
 }
@@ -48,6 +47,7 @@ BACKBONES = {
     "bundled": ["backbone=small_cnn"],
 }
 """What replaces the default backbone of a data set."""
+OF = ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
 
 
 @pytest.fixture(scope="module")
@@ -173,25 +173,29 @@ def test_experiments_with_modules_of_their_own_take_a_step(name, experiment, els
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    "name, data",
+    "name, data, backbone",
     [
-        ("several_images", "r2gen"),
-        ("several_images", "levir_cc"),
-        ("languages_flickr8k", "flickr8k_languages"),
-        ("languages_flickr8k", "flickr8k_german"),
-        ("languages_flickr8k", "flickr8k_chinese"),
-        ("textcaps", "textcaps"),
+        ("several_images", "r2gen", OF),
+        ("several_images", "levir_cc", OF),
+        ("languages_flickr8k", "flickr8k_languages", ["backbone=small_cnn"]),
+        ("languages_flickr8k", "flickr8k_german", ["backbone=small_cnn"]),
+        ("languages_flickr8k", "flickr8k_chinese", ["backbone=small_cnn"]),
+        ("textcaps", "textcaps", ["backbone=small_cnn"]),
+        ("clips_flickr8k", "frames", [*OF, "backbone.of.trainable=false"]),
+        ("clips_flickr8k", "msrvtt", []),
     ],
 )
-def test_data_sets_outside_the_package_take_a_step(name, data, photographs, elsewhere):
+def test_data_sets_outside_the_package_take_a_step(name, data, backbone, photographs, elsewhere):
     files = CONF.parent / "experiments" / name
-    of = ["backbone@backbone.of=small_cnn", "backbone.of.grid=6"]
-    backbone = of if name == "several_images" else ["backbone=small_cnn"]
     place = f"hydra.searchpath=[file://{files}]"
     takes_a_step(with_files(photographs, place, f"data={data}", *backbone), elsewhere)
 
 
-def test_an_experiment_with_a_reader_of_its_own_is_built(photographs):
-    files = CONF.parent / "experiments" / "languages_flickr8k"
-    place = f"hydra.searchpath=[file://{files}]", "experiment=languages_flickr8k"
-    assembled(with_files(photographs, *place, "backbone=small_cnn"))
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "name, backbone", [("languages_flickr8k", ["backbone=small_cnn"]), ("clips_flickr8k", [])]
+)
+def test_an_experiment_with_parts_of_its_own_is_built(name, backbone, photographs):
+    files = CONF.parent / "experiments" / name
+    place = f"hydra.searchpath=[file://{files}]", f"experiment={name}"
+    assembled(with_files(photographs, *place, *backbone))

@@ -24,6 +24,7 @@ from experiments.onnx.graphs import captioner_graphs
 pytestmark = QUIET
 TWO = Path(__file__).parents[1] / "experiments" / "two_backbones"
 MODULE = "experiments.two_backbones.side_by_side"
+CLIPS = f"hydra.searchpath=[file://{TWO.with_name('clips_flickr8k')}]"
 SEVERAL = f"hydra.searchpath=[file://{TWO.with_name('several_images')}]"
 SEVERAL_MODULES = ["experiments.several_images.several_images", "experiments.several_images.r2gen"]
 WIDE = (60, 20)
@@ -123,7 +124,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
 
 @pytest.mark.parametrize("data", ["csv", "frames"])
 def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(data):
-    home = Path("photographs")
+    home, modules = Path("photographs"), []
     for path in [home / f"{name}.txt" for name in ("captions", "train", "val", "test")]:
         path.write_text(path.read_text().replace(".jpg", " of a clip"))
     if data == "csv":
@@ -137,12 +138,13 @@ def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(
     else:
         for clip in (home / "clips").iterdir():
             clip.rename(clip.with_name(clip.name.replace(".jpg", " of a clip")))
-        chosen = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false"]
+        chosen = [CLIPS, "backbone@backbone.of=small_cnn", "backbone.of.trainable=false"]
         folder = trained(*chosen, "backbone.frames=3", "backbone.of.grid=3", data=data)
-    evaluated(folder)
+        modules.append("modules=[experiments.clips_flickr8k.frames]")
+    evaluated(folder, *modules)
     assert captions(Path("runs/evaluate")) == captions(folder)
     with refuses("does not read single photographs"):
-        evaluated(folder, "images=photographs")
+        evaluated(folder, "images=photographs", *modules)
 
 
 @pytest.mark.parametrize("trainable", [False, True])

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from captioning.backbones.base import Backbone, FeatureSource, check_one_image
 from captioning.backbones.context import ContextSet
-from captioning.backbones.frames import Clips, distinct
 from captioning.config.types import MOST_IMAGES, validated
 from captioning.data.dataset import ImageFiles, Inputs
 from captioning.data.example import Example, Splits, single_images
 from captioning.data.images import FULL_IMAGE, CropBox, Source
 from captioning.files import sha256
+from experiments.clips_flickr8k.frames import Clips, distinct
 
 
 class SeveralImages(Backbone):

@@ -10,7 +10,6 @@ from models.tensors import has_gradients
 from refusals import refuses
 from torch.testing import assert_close
 
-from captioning.backbones.frames import Frames
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.columns import data_digest
@@ -18,6 +17,7 @@ from captioning.data.example import Example
 from captioning.data.example import image_names as names
 from captioning.data.views import NAMED
 from captioning.features.build import FeatureStore
+from experiments.clips_flickr8k.frames import Frames
 from experiments.several_images.several_images import SeveralImages
 from experiments.two_backbones.side_by_side import ConcatBackbone
 

@@ -16,12 +16,12 @@ from captioning.data.image_files import read_folder
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.msrvtt import MsrVttReader
 from captioning.data.readers.parsing import read_lines
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
+from experiments.clips_flickr8k.msrvtt import MsrVttReader
 from experiments.languages_flickr8k.languages import LanguagesReader
 
 DOG = (Reference("A Dog.", ("a", "dog")),)

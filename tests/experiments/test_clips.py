@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from counting import CountingCNN, counted, photographs
+from features.counting import CountingCNN, counted, photographs
 from refusals import refuses
 
-from captioning.backbones.frames import Frames
 from captioning.data.example import Example
 from captioning.features.build import FeatureStore
+from experiments.clips_flickr8k.frames import Frames
 
 K = 5
 
