@@ -6,12 +6,8 @@ Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments
 for Generating Image Descriptions", 2015.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-from annotated_types import MinLen
 
 from captioning.config.types import UserPath, validated_class
 from captioning.data.example import SPLITS, Example
@@ -46,13 +42,12 @@ class KarpathyImage:
     split: str | None = None
     group: str = field(default="", init=False)
 
-    def paths(self, root: Path, folders: Sequence[str] = ("",)) -> tuple[Path, ...]:
-        return tuple(root / self.filepath / folder / self.filename for folder in folders)
+    def path(self, root: Path) -> Path:
+        return root / self.filepath / self.filename
 
-    def example(self, root: Path, folders: Sequence[str] = ("",)) -> Example:
+    def example(self, root: Path) -> Example:
         ids = (key for key in (self.cocoid, self.imgid, self.filename) if key is not None)
-        paths = self.paths(root, folders)
-        return make_example(next(ids), paths, self.sentences, group=self.group)
+        return make_example(next(ids), (self.path(root),), self.sentences, group=self.group)
 
 
 @dataclass
@@ -75,15 +70,11 @@ class KarpathyReader:
         annotations: the JSON file.
         restval: split for the images marked `restval` (the 30,504 validation images of COCO that
             Karpathy's splits do not use); None leaves them out.
-        folders: below `filepath`, one for each image of an example, such as A and B of LEVIR-CC
-            (Liu et al., "Remote Sensing Image Change Captioning With Dual-Branch Transformers",
-            2022).
     """
 
     root: UserPath
     annotations: SourceFile
     restval: Split | None = "train"
-    folders: Annotated[Sequence[Folder], MinLen(1)] = ("",)
 
     def __call__(self) -> ReadSplits:
         """Read `train`, `val` and `test`, in the file's order; without splits all are `train`, of
@@ -102,12 +93,12 @@ class KarpathyReader:
                             "test or restval"
                         )
                     if split := self.restval if image.split == "restval" else split:
-                        splits[split].append(image.example(self.root, self.folders))
+                        splits[split].append(image.example(self.root))
         return check_splits(complete(splits, self.annotations), self.annotations)
 
     def image_paths(self) -> list[Path]:
         """The paths of all photographs in the file, including those that are not on disk."""
-        return [path for image in self._images() for path in image.paths(self.root, self.folders)]
+        return [image.path(self.root) for image in self._images()]
 
     def _images(self) -> list[KarpathyImage]:
         return read_json(self.annotations, KarpathyFile, NAME).images
