@@ -111,7 +111,10 @@ def starts(code: str, table: Path, cache: Path, files: bool, count: int) -> list
     command = [sys.executable, "-c", START, str(table), str(cache), str(files)]
     where = {**os.environ, "PYTHONPATH": code, "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    processes = [subprocess.Popen(command, env=where, text=True, **pipes) for _ in range(count)]
+    # the folder comes before the path of the environment
+    processes = [
+        subprocess.Popen(command, cwd=code, env=where, text=True, **pipes) for _ in range(count)
+    ]
     told = [json.loads(process.stdout.readline()) for process in processes]  # type: ignore[union-attr]
     for process in processes:
         process.communicate()
