@@ -113,6 +113,8 @@ def test_what_is_kept_serves_later_processes(folder, splits, tmp_path):
     assert list(again["train"][:10]) == list(splits["train"][:10])
     assert [*reference_words(again["val"])] == [*reference_words(splits["val"])]
     assert [path.stat().st_mtime_ns for path in cache.glob("captions/*/about.json")] == written
+    read(folder, cache, groups="place", needed=("train",))  # as an evaluation does
+    assert [path.stat().st_mtime_ns for path in cache.glob("captions/*/about.json")] == written
     subset = {name: examples.take(np.arange(7)) for name, examples in again.items()}
     assert data_digest(subset) == by_hand(subset)
 

@@ -53,7 +53,8 @@ def read_once(reader: Any, images: bool, read: Callable[[], Splits]) -> Splits:
             splits = read()
             if sum(map(len, splits.values())) <= FEW:
                 return splits
-            _save(folder, splits, options().skipped or ())
+            with suppress(ValueError):  # of paths that are no text
+                _save(folder, splits, options().skipped or ())
             kept = _load(folder)
     return kept or splits
 
@@ -73,7 +74,6 @@ def _folder(reader: Any, images: bool) -> Path | None:
         known,
         _plain(vars(reader), sizes),
         [language.code, language.tokens, options().skipped is None, options().groups, images],
-        sorted(options().needed),
         [sha256(file.read_bytes()) for file in sorted(Path(__file__).parents[1].rglob("*.py"))],
     ]
     return None if sum(sizes) < LEAST else cache / "captions" / sha256(json.dumps(about))[:32]

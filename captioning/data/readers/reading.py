@@ -216,10 +216,9 @@ def choose(part: Part, ids: np.ndarray, names: Callable[[], list[str]], source: 
         return np.sort(order[start:end])
     listed = {place: line.strip().lstrip("/") for place, line in lines(part, math.inf)}
     asked = digests(listed.values())
-    found = order[np.searchsorted(ids, asked, sorter=order).clip(max=len(ids) - 1)]
-    exact = ids[found] == asked
-    if exact.all():
-        return found
+    found = np.searchsorted(ids, asked, sorter=order)
+    if (found < np.searchsorted(ids, asked, "right", sorter=order)).all():
+        return order[found]
     known = {name: position for position, name in enumerate(names())}
     matched, chosen = match_names(listed.values(), known), []
     for location, name in listed.items():
