@@ -42,7 +42,8 @@ def test_they_are_found_and_end_as_if_they_had_not_been_killed(tmp_path):
     for runs in ("runs", "sweep"):
         names = {path.parent.name for path in (tmp_path / runs).glob("*/run.json")}
         assert names == {FINISHED.name, KILLED.name}
-        same(whole, tmp_path / runs / KILLED.name)
+        # its first steps were made on another kind of CPU, whose sums differ in their last bits
+        same(whole, tmp_path / runs / KILLED.name, tolerance=1e-3)
         before, now = (
             read_json(path / KILLED.name / "run.json") for path in (EARLIER, tmp_path / runs)
         )

@@ -283,7 +283,8 @@ def test_each_of_several_at_once_has_its_own(elsewhere):
     killed, prepared = (base.with_name(name) for name in (".run-killed", ".run-prepared"))
     for draft in (killed, prepared):
         (draft / "run").mkdir(parents=True)
-    os.utime(killed, (0, 0))
+    for each in (killed / "run", killed):
+        os.utime(each, (0, 0))
     with ThreadPoolExecutor(4) as pool:
         folders = list(pool.map(lambda config: new_folder(config, base), configs))
     assert sorted(folder.name for folder in folders) == [
