@@ -16,8 +16,8 @@ PREFIX = "row-"
 
 def is_row(path: Path | str) -> bool:
     """Whether a path is that of a row; no disk is asked."""
-    file, *_, name = str(path).rsplit("/", 3)
-    return name.startswith(PREFIX) and file.endswith(".arrow")
+    file, *more = str(path).rsplit("/", 3)
+    return len(more) == 3 and more[-1].startswith(PREFIX) and file.endswith(".arrow")
 
 
 def open_source(path: Path) -> AbstractContextManager[BinaryIO]:
