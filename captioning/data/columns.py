@@ -172,7 +172,7 @@ class Columns(Sequence[Example]):
         """The examples of a folder, whose columns are mapped into memory."""
         about = json.loads((folder / ABOUT).read_bytes())
         of = {
-            file.stem: np.load(file, mmap_mode="r").view(np.ndarray)
+            file.stem: np.load(file, mmap_mode="r", allow_pickle=False).view(np.ndarray)
             for file in folder.glob("*.npy")
         }
         rows = np.arange(len(of["ids"]))
