@@ -209,11 +209,18 @@ class RowWriter:
         """Add a row, see `Columns`; without `words`, those of the language that is read."""
         names = [str(PurePath(name)) if "//" in name or "./" in name else name for name in names]
         files = [f"{self._root}/{name}" for name in names]
+        text = to_json([image_id, names, captions, group])
+        split = options().language.split
+        # before anything is added, as a row whose words cannot be had is left out
+        numbers = [
+            array("i", map(self._lexicon.__getitem__, each))
+            for each in (map(split, captions) if words is None else words)
+        ]
         self._folders.update([file[: file.rindex("/") + 1] for file in files])
         self._files.add(b"".join(map(_digest, files)))
-        self._texts.add(to_json([image_id, names, captions, group]))
-        for each in map(options().language.split, captions) if words is None else words:
-            self._words.add(array("i", map(self._lexicon.__getitem__, each)))
+        self._texts.add(text)
+        for each in numbers:
+            self._words.add(each)
         self._captions.append(len(self._words.starts) - 1)
         self._ids += _digest(str(image_id))
 

@@ -226,6 +226,23 @@ def test_lists_of_a_json_file_are_kept_too(tmp_path):
         assert data_digest(given) == by_hand(lists)
 
 
+def without_cats(text):
+    if "cat" in text:
+        raise ValueError("a cat")
+    return text.split()
+
+
+def test_a_row_whose_words_cannot_be_had_leaves_nothing_behind(tmp_path):
+    table = tmp_path / "captions.csv"
+    table.write_text("image,caption\n1.jpg,a dog\n2.jpg,a cat\n3.jpg,two birds\n")
+    reader = TableReader(tmp_path, table, {"train": (0, 1), "val": None, "test": None})
+    words, skipped = Language("en", "test_columns.without_cats"), []
+    found = run_reader(reader, False, words, skipped, needed=("train",))["train"]
+    told = {example.image_id: example.references[0].words for example in found}
+    assert told == {"1.jpg": ("a", "dog"), "3.jpg": ("two", "birds")}
+    assert len(skipped) == 1
+
+
 def test_small_sets_and_readers_of_ones_own_are_lists(folder, tmp_path):
     table = tmp_path / "captions.csv"
     table.write_text(
