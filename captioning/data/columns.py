@@ -99,14 +99,19 @@ class Columns(Sequence[Example]):
         return replace(self, rows=groups.take(np.argsort(order[firsts])))
 
     @property
+    def firsts(self) -> np.ndarray:
+        """`[N]`, the first row of each example, which gives its id and its files."""
+        return self.rows.values[self.rows.starts[:-1]]
+
+    @property
     def ids(self) -> np.ndarray:
         """`[N]` digests of the image ids."""
-        return self.of_ids[self.rows.values[self.rows.starts[:-1]]]
+        return self.of_ids[self.firsts]
 
     @property
     def files(self) -> Ragged:
-        """The digests of the files of each example, which its first row gives."""
-        return self.of_files.take(self.rows.values[self.rows.starts[:-1]])
+        """The digests of the files of each example."""
+        return self.of_files.take(self.firsts)
 
     def _captions(self) -> np.ndarray:
         """The numbers of all captions, example by example."""
@@ -134,7 +139,8 @@ class Columns(Sequence[Example]):
             part = self.take(np.arange(first, end)) if end - first < len(self) else self
             rows = part.rows.values
             words = iter(self.words.take(part._captions()))
-            spans = zip(self.texts.starts[rows], self.texts.starts[rows + 1], strict=True)
+            begins, ends = self.texts.starts[rows].tolist(), self.texts.starts[rows + 1].tolist()
+            spans = zip(begins, ends, strict=True)
             texts = (from_json(self.texts.values[begin:end].tobytes()) for begin, end in spans)
             for count in part.rows.lengths.tolist():
                 image_id, names, captions, group = next(texts)
@@ -335,7 +341,7 @@ def file_names(examples: Sequence[Example]) -> Iterator[list[str]]:
 def file_counts(examples: Sequence[Example]) -> np.ndarray:
     """`[N]` images of each example."""
     if isinstance(examples, Columns):
-        return examples.files.lengths
+        return examples.of_files.lengths[examples.firsts]
     return np.array([len(example.paths) for example in examples], np.int64)
 
 

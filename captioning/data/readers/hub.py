@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from resource import RLIMIT_DATA, RLIMIT_FSIZE, getpagesize, getrlimit, setrlimit
@@ -134,10 +135,11 @@ class HubReader:
         for split, data in loaded.items():
             if label or split.lower() in meant or any(isinstance(p, tuple) for p in parts.values()):
                 self._read(split, data, label, meant, images)
+        finished = cache(lambda key: images[key].finish())
         splits: ReadSplits = {}
         for name, part in parts.items():
             key, share = (name, (0.0, 1.0)) if isinstance(part, str) else (None, part)
-            splits[name] = choose_examples(share, images[key].finish(), Path(self.name, name))
+            splits[name] = choose_examples(share, finished(key), Path(self.name, name))
         return check_splits(splits, f"{self.name}, whose splits are {', '.join(loaded)}")
 
     def sources(self) -> list[str]:

@@ -23,7 +23,7 @@ from captioning.data.readers.options import options
 from captioning.data.readers.parsing import reason
 from captioning.data.words import CHARACTERS, WORDS
 from captioning.errors import CaptioningError
-from captioning.files import atomic_folder, sha256, tidy, write_json
+from captioning.files import atomic_folder, sha256, write_json
 
 LEAST = 2**22  # bytes of files that are read fast enough each time
 
@@ -65,18 +65,21 @@ def _folder(reader: Any, images: bool) -> Path | None:
     own = type(reader).__module__.rpartition(".")[0] == __package__
     if cache is None or not own or language.tokens not in (WORDS, CHARACTERS):
         return None
-    with suppress(OSError):  # a cache may be one that is only read
-        (cache / "captions").mkdir(parents=True, exist_ok=True)
     known: Sequence[str] = getattr(reader, "sources", tuple)()
     sizes = [LEAST] * len(known)  # what the library `datasets` has read is large enough
+    settings = _plain(vars(reader), sizes)
+    if sum(sizes) < LEAST:
+        return None
+    with suppress(OSError):  # a cache may be one that is only read
+        (cache / "captions").mkdir(parents=True, exist_ok=True)
     about = [
         type(reader).__name__,
         known,
-        _plain(vars(reader), sizes),
+        settings,
         [language.code, language.tokens, options().skipped is None, options().groups, images],
         [sha256(file.read_bytes()) for file in sorted(Path(__file__).parents[1].rglob("*.py"))],
     ]
-    return None if sum(sizes) < LEAST else cache / "captions" / sha256(json.dumps(about))[:32]
+    return cache / "captions" / sha256(json.dumps(about))[:32]
 
 
 def _plain(value: Any, sizes: list[int]) -> Any:
@@ -97,7 +100,6 @@ def _plain(value: Any, sizes: list[int]) -> Any:
 
 def _save(folder: Path, splits: Splits, skipped: Sequence[Exception]) -> None:
     columns = {name: columns_of(examples) for name, examples in splits.items()}
-    tidy(folder.parent, f".{folder.name}-*")
     shutil.rmtree(folder, ignore_errors=True)  # of files that came or went
     with atomic_folder(folder) as draft:
         for name, examples in columns.items():

@@ -53,6 +53,8 @@ def find_on_disk(splits: Splits) -> tuple[Splits, list[Path]]:
     every = [files_of(examples) for examples in splits.values()]
     names = np.sort(np.concatenate([files.values for files, _ in every]))
     gone = names[~_among(names, _digests_in({each for _, folders in every for each in folders}))]
+    if not gone.size:
+        return splits, []
     lost = (take(examples, _has_any(examples, gone)) for examples in splits.values())
     absent = absent_files(path for e in chain.from_iterable(lost) for path in e.paths)
     found = _similar_files(absent, len(absent) == len(names), names)
