@@ -61,8 +61,6 @@ class ReportSettings(Settings):
 def main(config: ReportSettings) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the main scores."""
     runs, left_out = _tested_runs(config)
-    output = given_path(config.output)
-    output.mkdir(parents=True, exist_ok=True)
     # here, because Matplotlib and templates take more than a second
     from captioning.report.page import write_report
     from captioning.report.section import Section
@@ -71,7 +69,8 @@ def main(config: ReportSettings) -> None:
     untrained = untrained_rows(given_path(config.runs))
     sections = [Section.build(title, groups[title], untrained, config) for title in groups]
     left_out += unsupported_metrics(config.metrics, ENGLISH)
-    pictures = list[Path]()
+    pictures, output = list[Path](), given_path(config.output)
+    output.mkdir(parents=True, exist_ok=True)
     for section in sections:
         suffix = "-" + re.sub(r"\W+", "_", section.title)[:60] if pictures else ""
         pictures += section.write(output, suffix)
