@@ -75,7 +75,7 @@ class Columns(Sequence[Example]):
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Example]:
-        for image_id, files, captions, group, words in self.entries():
+        for image_id, files, captions, group, words in self.worded():
             references = tuple(map(Reference, captions, words))
             kept = tuple(reference for reference in references if reference.words)
             path, *further = map(Path, files)
@@ -129,26 +129,33 @@ class Columns(Sequence[Example]):
         before = offsets(self.words.lengths > 0)[self.captions]
         return np.diff(offsets(np.diff(before)[self.rows.values])[self.rows.starts])
 
-    def entries(self) -> Iterator[tuple[Any, list[str], list[str], str, list[tuple[str, ...]]]]:
-        """The id, the files, all captions, the group and the words of each example.
+    def entries(self) -> Iterator[tuple[Any, list[str], list[str], str]]:
+        """The id, the files, all captions and the group of each example.
 
         The last row gives the group.
         """
-        for first in range(0, len(self), AT_ONCE):
-            end = min(first + AT_ONCE, len(self))
-            part = self.take(np.arange(first, end)) if end - first < len(self) else self
-            rows = part.rows.values
-            words = iter(self.words.take(part._captions()))
-            begins, ends = self.texts.starts[rows].tolist(), self.texts.starts[rows + 1].tolist()
-            spans = zip(begins, ends, strict=True)
-            texts = (from_json(self.texts.values[begin:end].tobytes()) for begin, end in spans)
+        texts, starts = self.texts.values.data, self.texts.starts
+        for part in self._parts():
+            chosen = part.rows.values
+            spans = map(slice, starts[chosen].tolist(), starts[chosen + 1].tolist())
+            rows = iter(from_json(b"[%b]" % b",".join(map(texts.__getitem__, spans))))
             for count in part.rows.lengths.tolist():
-                image_id, names, captions, group = next(texts)
-                for _, _, further, last in islice(texts, count - 1):
+                image_id, names, captions, group = next(rows)
+                for _, _, further, last in islice(rows, count - 1):
                     captions += further
                     group = last
-                files = [f"{self.root}/{name}" for name in names]
-                yield image_id, files, captions, group, list(islice(words, len(captions)))
+                yield image_id, [f"{self.root}/{name}" for name in names], captions, group
+
+    def worded(self) -> Iterator[tuple[Any, list[str], list[str], str, list[tuple[str, ...]]]]:
+        """The `entries`, and the words of each caption."""
+        words = chain.from_iterable(self.words.take(part._captions()) for part in self._parts())
+        for entry in self.entries():
+            yield *entry, list(islice(words, len(entry[2])))
+
+    def _parts(self) -> "Iterator[Columns]":
+        """Examples that are unpacked together."""
+        for first in range(0, len(self), AT_ONCE):
+            yield self.take(np.arange(first, min(first + AT_ONCE, len(self))))
 
     def save(self, folder: Path) -> None:
         """Write the rows of these examples alone, in their order."""
@@ -201,8 +208,9 @@ class RowWriter:
     def __init__(self, root: str | Path):
         self._root = str(root).rstrip("/")
         self._lexicon, self._folders = Lexicon(), set[str]()
-        self._texts, self._words, self._files = _Lists("B"), _Lists("i"), _Lists("B")
-        self._captions, self._ids = array("q", [0]), bytearray()
+        self._texts, self._words, self._files = _Lists("B"), _Lists("i"), _Lists(DIGEST)
+        self._captions, self._ids = array("q"), bytearray()
+        self._rows, self._split = list[Any](), list[Sequence[str]]()  # that are written together
 
     def add(
         self,
@@ -214,34 +222,38 @@ class RowWriter:
     ) -> None:
         """Add a row, see `Columns`; without `words`, those of the language that is read."""
         names = [str(PurePath(name)) if "//" in name or "./" in name else name for name in names]
-        files = [f"{self._root}/{name}" for name in names]
-        text = to_json([image_id, names, captions, group])
-        split = options().language.split
         # before anything is added, as a row whose words cannot be had is left out
-        numbers = [
-            array("i", map(self._lexicon.__getitem__, each))
-            for each in (map(split, captions) if words is None else words)
-        ]
+        words = list(map(options().language.split, captions) if words is None else words)
+        self._split += words
+        self._rows.append((image_id, names, captions, group))
+        if len(self._rows) == AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        ids, names, captions, _ = zip(*self._rows, strict=True) if self._rows else [()] * 4
+        texts = [*map(to_json, self._rows)]
+        files = [f"{self._root}/{name}" for name in chain.from_iterable(names)]
+        numbers = map(self._lexicon.__getitem__, chain.from_iterable(self._split))
+        self._texts.extend(b"".join(texts), map(len, texts))
+        self._words.extend(array("i", numbers), map(len, self._split))
+        self._files.extend(b"".join(map(_digest, files)), map(len, names))
         self._folders.update([file[: file.rindex("/") + 1] for file in files])
-        self._files.add(b"".join(map(_digest, files)))
-        self._texts.add(text)
-        for each in numbers:
-            self._words.add(each)
-        self._captions.append(len(self._words.starts) - 1)
-        self._ids += _digest(str(image_id))
+        self._captions.extend(map(len, captions))
+        self._ids += b"".join(map(_digest, map(str, ids)))
+        self._rows, self._split = [], []
 
     def finish(self) -> Columns:
         """An example of each row."""
-        words, files = self._words.finish(), self._files.finish()
-        rows = np.arange(len(self._captions))
+        self._write()
+        words, rows = self._words.finish(), np.arange(len(self._captions) + 1)
         return Columns(
             Ragged(rows[:-1], rows),
             self._root,
             self._texts.finish(),
             CaptionWords(words.values, words.starts, list(self._lexicon)),
-            np.array(self._captions),
+            offsets(self._captions),
             np.frombuffer(self._ids, DIGEST),
-            Ragged(files.values.view(DIGEST), files.starts // len(NO_FILE)),
+            self._files.finish(),
             self._folders,
         )
 
@@ -250,12 +262,12 @@ class _Lists:
     """Lists one behind the other; the last ones are in memory, the others in a file."""
 
     def __init__(self, kind: str):
-        self._kind, self._last, self.starts = kind, bytearray(), array("q", [0])
+        self._kind, self._last, self._lengths = kind, bytearray(), array("q")
         self._file: Any = None
 
-    def add(self, values: Any) -> None:
+    def extend(self, values: Any, lengths: Iterable[int]) -> None:
         self._last += values
-        self.starts.append(self.starts[-1] + len(values))
+        self._lengths.extend(lengths)
         if len(self._last) > IN_MEMORY:
             self._write()
 
@@ -273,7 +285,7 @@ class _Lists:
         else:
             self._write()
             values = np.memmap(self._file, self._kind, "r")
-        return Ragged(values, np.array(self.starts))
+        return Ragged(values, offsets(self._lengths))
 
 
 def columns_of(examples: Sequence[Example]) -> Columns:
@@ -319,7 +331,7 @@ def data_digest(splits: Splits) -> str:
 def _contents(examples: Sequence[Example]) -> Iterator[tuple[Any, ...]]:
     """What the digest is of: id, file name, references, and what else there is."""
     if isinstance(examples, Columns):
-        for image_id, files, captions, _, words in examples.entries():
+        for image_id, files, captions, _, words in examples.worded():
             references = [each for each in zip(captions, words, strict=True) if each[1]]
             first, *further = [file.rpartition("/")[2] for file in files]
             yield image_id, first, references, *([further] if further else [])

@@ -3,9 +3,9 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -13,9 +13,10 @@ import numpy as np
 from filelock import FileLock
 from torch import Tensor
 
-from captioning.data.columns import AT_ONCE, file_names, take
+from captioning.data.columns import AT_ONCE, file_counts, file_names, take
 from captioning.data.example import Example, Splits, image_names
 from captioning.data.readers.captions import read_examples
+from captioning.data.readers.kept import kept_key
 from captioning.data.readers.on_disk import find_on_disk
 from captioning.data.readers.reading import check_splits
 from captioning.data.rows import is_row
@@ -48,8 +49,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     Every photograph is decoded once per data set; `folder` caches which failed. If several
     processes start at the same time, one decodes and the others wait.
     """
-    names = [name for each in splits.values() for files in file_names(each) for name in files]
-    broken = _broken(names, transform, folder)
+    broken = _broken(splits, transform, folder)
     if not broken:
         return splits
     kept = {
@@ -68,42 +68,48 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     return kept
 
 
-def _broken(names: Sequence[str], transform: Reading, folder: Path) -> dict[str, str]:
+def _broken(splits: Splits, transform: Reading, folder: Path) -> dict[str, str]:
     """The unreadable photographs and the reasons."""
-    missing = {name for name in names if not is_row(name) and not os.path.isfile(name)}  # noqa: PTH113, because `Path.is_file` may raise
-    files = [name for name in names if name not in missing]
-    record = folder / sha256(b"\n".join(fingerprints(files)))[:32]
+
+    def files() -> Iterator[str]:
+        return chain(*chain(*map(file_names, splits.values())))
+
+    known_by = kept_key(splits) or b"\n".join(fingerprints([*files()]))
+    record = folder / sha256(known_by)[:32]
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(record.with_suffix(".lock")):
         try:
-            suspects = [files[number] for number in json.loads(record.read_bytes())]
-            known = True
-        except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
-            suspects, known = [], False
+            recorded = {*json.loads(record.read_bytes())}
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):  # or damaged
+            recorded = {None}
+        numbered = enumerate(files() if recorded else ())
+        suspects = [name for number, name in numbered if number in recorded]
         # Try them again, so that a damaged record excludes no readable photograph.
-        broken = _failures(suspects, transform)
-        if not known or len(broken) < len(suspects):
-            broken = _failures(files, transform)
-            write_json(record, [number for number, name in enumerate(files) if name in broken])
-    return _failures(list(missing), transform) | broken
+        broken = _failures(suspects, len(suspects), transform)
+        if len(broken) < len(recorded):
+            count = sum(int(file_counts(examples).sum()) for examples in splits.values())
+            broken = _failures(files(), count, transform)
+            write_json(record, [number for number, name in enumerate(files()) if name in broken])
+    return broken
 
 
-def _failures(names: Sequence[str], transform: Reading) -> dict[str, str]:
-    broken = {}
+def _failures(names: Iterable[str], count: int, transform: Reading) -> dict[str, str]:
+    broken, rest = dict[str, str](), iter(names)
 
-    def read(name: str) -> None:
+    def fault(name: str) -> str | None:
         try:
             transform.read(Path(name))
         except CaptioningError as error:
-            broken[name] = str(error)
+            return str(error)
+        return None
 
-    bar = progress_bar("photographs checked", len(names), "image", delay=2)
+    bar = progress_bar("photographs checked", count, "image", delay=2)
     with ThreadPoolExecutor() as pool, bar:  # threads suffice: Pillow decodes without the GIL
-        for first in range(0, len(names), AT_ONCE):  # as each waits in an object of its own
-            part = names[first : first + AT_ONCE]
-            list(pool.map(read, part))
+        while part := [*islice(rest, AT_ONCE)]:  # as each waits in an object of its own
+            faults = zip(part, pool.map(fault, part), strict=True)
+            broken |= {name: reason for name, reason in faults if reason is not None}
             bar.update(len(part))
-    return {name: broken[name] for name in names if name in broken}
+    return broken
 
 
 def fingerprints(paths: Iterable[Path | str]) -> list[bytes]:
@@ -123,9 +129,13 @@ def fingerprints(paths: Iterable[Path | str]) -> list[bytes]:
         if is_row(name):
             prints.append(os.fsencode("/".join(name.split("/")[-4:])))
             continue
-        status = os.stat(name)  # noqa: PTH116, because paths are slower
-        below = os.fsencode(name[start:])
-        prints.append(b"%s\0%d\0%d" % (below, status.st_size, status.st_mtime_ns))
+        try:
+            status = os.stat(name)  # noqa: PTH116, because paths are slower
+        except OSError:  # reading it says so
+            state = 0, 0
+        else:
+            state = status.st_size, status.st_mtime_ns
+        prints.append(b"%s\0%d\0%d" % (os.fsencode(name[start:]), *state))
     return prints
 
 

@@ -31,7 +31,7 @@ from captioning.data.caption_words import Ragged, offsets
 from captioning.data.columns import Columns, RowWriter
 from captioning.data.readers.groups import group_of
 from captioning.data.readers.options import options
-from captioning.data.readers.parsing import ImageId, Text, at, captions_of, is_caption, or_skip
+from captioning.data.readers.parsing import ImageId, Text, are_captions, at, captions_of, or_skip
 from captioning.data.readers.reading import (
     OTHER_NAMES,
     SHARES,
@@ -173,7 +173,7 @@ class HubReader:
                 try:
                     key = cells[image_id] if image_id else f"{split}/{before + number}"
                     texts = [cells[name] for name in captions]
-                    if not (type(key) in (int, str) and is_caption(texts)):
+                    if not (type(key) in (int, str) and are_captions(texts)):
                         row = _Row(key, texts)
                         key, texts = row.image_id, row.captions
                     content = cells[size]

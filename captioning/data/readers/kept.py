@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
@@ -107,7 +107,7 @@ def _save(folder: Path, splits: Splits, skipped: Sequence[Exception]) -> None:
         about = {
             "splits": list(columns),
             "digest": data_digest(columns),
-            "folders": {place: _time(place) for each in columns.values() for place in each.folders},
+            "folders": _times(columns.values()),
             "skipped": list(map(reason, skipped)),
         }
         write_json(draft / ABOUT, about)
@@ -127,8 +127,20 @@ def _load(folder: Path) -> Splits | None:
     return splits
 
 
+def kept_key(splits: Splits) -> bytes | None:
+    """What changes if kept splits do, or files come into their folders or go; None of others."""
+    columns = [each for each in splits.values() if isinstance(each, Columns) and each.digest]
+    if len(columns) < len(splits):
+        return None
+    return json.dumps([data_digest(splits), [*splits], _times(columns)]).encode()
+
+
+def _times(splits: Iterable[Columns]) -> dict[str, int | None]:
+    """When files came into the folders or went; None of one that is not there."""
+    return {place: _time(place) for columns in splits for place in columns.folders}
+
+
 def _time(folder: str) -> int | None:
-    """When files came into a folder or went; None of one that is not there."""
     with suppress(OSError):
         return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116, because paths are slower
     return None

@@ -192,14 +192,11 @@ def _parse_list(text: str) -> Any:
         return [ast.literal_eval(item) for item in re.findall(QUOTED, " ".join(text.split()))]
 
 
-def is_caption(cells: Sequence[Any]) -> bool:
-    """Whether some cells are one caption that needs no further check, as most are."""
-    caption, *others = cells
-    return (
-        type(caption) is str
-        and not others
-        and "[" not in caption
-        and len(caption) <= MAX_CHARACTERS
+def are_captions(cells: Sequence[Any]) -> bool:
+    """Whether cells are captions that need no further check, as most are."""
+    return all(
+        type(cell) is str and cell and "[" not in cell and len(cell) <= MAX_CHARACTERS
+        for cell in cells
     )
 
 

@@ -36,10 +36,10 @@ from captioning.data.readers.groups import group_of
 from captioning.data.readers.options import options
 from captioning.data.readers.parsing import (
     Text,
+    are_captions,
     at,
     captions_of,
     has_list,
-    is_caption,
     lines,
     or_skip,
     parse_json_lines,
@@ -167,7 +167,7 @@ class TableReader:
 def table_entries(path: Path) -> dict[str, Entry]:
     """The captions of each image, in the table's order, and its group."""
     images = _read(path, Path("/"), EXAMPLE)[0].by_image()
-    return {image: Entry(texts, group) for image, _, texts, group, _ in images.entries()}
+    return {image: Entry(texts, group) for image, _, texts, group in images.entries()}
 
 
 def _read(
@@ -193,15 +193,16 @@ def _read(
                 raise _lacks([*map(str, values)], columns, advice)
             names: list[Any] = [values[image]]
             cells = [values[name] for name in texts]
-            plain = isinstance(names[0], str) and PLAIN.fullmatch(names[0]) and is_caption(cells)
+            given = cells[0] if len(cells) == 1 and type(cells[0]) is list else cells
+            plain = isinstance(names[0], str) and PLAIN.fullmatch(names[0]) and are_captions(given)
             if further or not plain:
                 row = _Row(names[0], cells, _further(values, image, further))
-                names, cells = [row.image, *row.further], row.captions
+                names, given = [row.image, *row.further], row.captions
             if further and first.setdefault(names[0], names) != names:
                 raise CaptioningError(f"{quoted(names[0])} has other images in an earlier row")
             label = values.get(split)
             number = LABELS.get(split_called(label), OTHER) if label else 0
-            writer.add(names[0], names, cells, group_of(values))
+            writer.add(names[0], names, given, group_of(values))
             labels.append(number)
         except (CaptioningError, ValidationError):
             with or_skip(), at(location):
