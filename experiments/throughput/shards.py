@@ -24,8 +24,9 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
+from captioning.data.columns import FirstPaths
 from captioning.data.dataset import CaptionDataset, ImageFiles
-from captioning.data.example import FirstPaths, reference_words
+from captioning.data.example import reference_words
 from captioning.data.loader import BucketSampler, Loader
 from captioning.data.readers.hub import HubReader
 from captioning.data.readers.reading import run_reader
