@@ -6,7 +6,10 @@ shows these; ids are pieces, of which a word has one or more. Needs the library 
 V ids, including the special tokens.
 """
 
+import json
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from pydantic import SkipValidation
@@ -23,6 +26,9 @@ from captioning.tokens import EOS, NAMES, UNK
 
 BPE = "bpe"
 FILE = "tokenizer.json"
+BLANKS = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+"""How a tokenizer divides captions into words, with a mark in place of the blank before each."""
+PLAIN = re.compile(r"[\w'-]+")  # a word without that mark
 SAMPLE, CHANGED = 1000, 0.1
 """Captions that are encoded and decoded, and the share that may become other words (D)."""
 
@@ -101,7 +107,15 @@ class Subwords(Vocabulary):
         return [self._ours.get(i, UNK) for i in encoded.ids]
 
     def encode_all(self, captions: Iterable[Sequence[str]]) -> CaptionWords[int]:
-        return CaptionWords.of(map(self.encode, captions))
+        captions = CaptionWords.of(captions)
+        whole = json.loads(self.saved)
+        divided = whole["normalizer"] is None and whole["pre_tokenizer"] == BLANKS
+        if not divided or not all(map(PLAIN.fullmatch, captions.lexicon)):
+            return CaptionWords.of(map(self.encode, captions))
+        # each word alone, as this tokenizer first divides captions into words
+        pieces = CaptionWords.of(self.encode([word]) for word in captions.lexicon)
+        ids = pieces.take(captions.values)
+        return replace(ids, starts=ids.starts[captions.starts])
 
     def word_numbers(self, ids: Iterable[int]) -> list[int]:
         numbers, number, begun, between = [], 0, False, False
@@ -187,7 +201,6 @@ def _byte_pairs(captions: Iterable[Sequence[str]], min_count: int, max_size: int
     """
     library, unknown = tokenizers_library(), NAMES[UNK]
     tokenizer = library.Tokenizer(library.models.BPE(unk_token=unknown))
-    # a mark in place of the blank before each word, the first included
     tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
     tokenizer.decoder = library.decoders.Metaspace()
     size = max_size - len(NAMES)

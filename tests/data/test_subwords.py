@@ -117,6 +117,19 @@ def test_captions_come_back_word_by_word(make, tmp_path):
         assert copy.encode(CAPTIONS[3]) == vocabulary.encode(CAPTIONS[3])
 
 
+STRANGERS = [("zebra", "zebra", "dog"), (), ("Dog", "don't", "12")]
+MARKED = [("dog", "\u2581dog"), ("ice cream",), ("dog", "<unk>", "dog"), ("<s>",), ("\ud83d",)]
+
+
+@pytest.mark.parametrize("make", [bpe, gpt2, bert, t5])
+@pytest.mark.parametrize("others", [STRANGERS, STRANGERS + MARKED], ids=["words", "marks"])
+def test_all_captions_together_have_the_ids_of_each_alone(make, others, tmp_path):
+    vocabulary = make() if make is bpe else of(make(), tmp_path)
+    captions = CAPTIONS + others
+    expected = [tuple(vocabulary.encode(words)) for words in captions]
+    assert [*vocabulary.encode_all(captions)] == expected
+
+
 def test_byte_pairs_are_those_of_training_and_unknown_letters_are_unknown():
     vocabulary = bpe(40)
     assert len(vocabulary) == 40
