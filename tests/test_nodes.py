@@ -8,9 +8,9 @@ from subprocess import Popen
 
 import pytest
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
-from processes import ENVIRONMENT, LIMIT, started
+from processes import ENVIRONMENT, LIMIT, forked, started
 from support import MODEL
-from test_resume import COMMAND, same, the_folder
+from test_resume import COMMAND, TIMES, same, the_folder
 
 SETTINGS = [
     *(word for word in COMMAND if word != "trainer=cpu"),
@@ -34,7 +34,7 @@ def homes(shared, nodes):
     return found
 
 
-def beside(shared, nodes, **second):
+def beside(shared, nodes, *further, **second):
     """How two processes end with the variables that torchrun gives; `second` are for the second."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_network_port())}
     place |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": str(2 // nodes), "TORCHELASTIC_RUN_ID": "0"}
@@ -44,7 +44,7 @@ def beside(shared, nodes, **second):
             node, local = (rank, 0) if nodes == 2 else (0, rank)
             own = {"RANK": f"{rank}", "LOCAL_RANK": f"{local}", "GROUP_RANK": f"{node}"}
             variables = place | own | (second if rank else {})
-            words = settings(shared, nodes)
+            words = [*settings(shared, nodes), *further]
             both.append(stack.enter_context(started("run", home, *words, **variables)))
         for process, _ in both:
             process.join(LIMIT)
@@ -85,6 +85,18 @@ def test_two_nodes_leave_what_one_leaves_to_the_bit(one_node, tmp_path):
     assert features(tmp_path / "two") == features(one_node) != []
     left = chain.from_iterable(home.iterdir() for home in homes(tmp_path / "two", 2))
     assert [*left] == []
+
+
+@pytest.mark.soak
+def test_two_nodes_train_as_one_process_with_twice_the_batch(tmp_path):
+    """Without dropout, which processes draw each for itself; losses are of the first one's part."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = [*settings(one, 1), "data.batch_size=64", "trainer.devices=1"]
+    alone = forked("run", tmp_path, *words, "model.dropout=0")
+    assert alone.returncode == 0, alone.stderr
+    assert beside(two, 2, "model.dropout=0")[0] == [0, 0]
+    without = (*TIMES, "train/nll")
+    same(*(the_folder(shared / "runs") for shared in (one, two)), tolerance=1e-4, without=without)
 
 
 @pytest.mark.soak
