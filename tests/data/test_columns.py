@@ -16,10 +16,12 @@ from captioning.data import columns
 from captioning.data.caption_words import Ragged
 from captioning.data.columns import FEW, Columns, RowWriter, data_digest
 from captioning.data.example import SPLITS, Example, Reference, reference_counts, reference_words
+from captioning.data.image_files import readable
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language, split_words
+from captioning.errors import CaptioningError
 
 COUNT = FEW + 1000
 SHARES = {"train": (0, 0.9), "val": (0.9, 0.95), "test": (0.95, 1)}
@@ -153,6 +155,37 @@ def test_other_words_and_groups_are_kept_apart(folder, tmp_path):
     assert "d'" in words
     assert any(example.group for example in read(folder, cache, groups="place")["val"])
     assert len(list(cache.glob("captions/*/about.json"))) == 3
+
+
+class Tried:
+    """Reads no file but notes its name; one cannot be read."""
+
+    def __init__(self):
+        self.names = []
+
+    def read(self, source):
+        self.names.append(source.name)
+        if source.name == "5.jpg":
+            raise CaptioningError("5.jpg is broken")
+
+
+def test_photographs_of_a_kept_set_are_tried_once_until_files_come(folder, tmp_path):
+    def tried():
+        transform, found = Tried(), read(folder, tmp_path, groups="place")
+        left = readable(found, transform, tmp_path / "photographs", skip_broken=True)
+        assert sum(map(len, found.values())) - sum(map(len, left.values())) == 1
+        assert all(
+            example.path.name != "5.jpg" for examples in left.values() for example in examples
+        )
+        return sorted(transform.names)
+
+    every = sorted(f"{number}.jpg" for number in range(COUNT))
+    assert tried() == every
+    assert tried() == ["5.jpg"]  # which may have been repaired
+    new = folder / "0/new.jpg"
+    new.touch()
+    assert tried() == every
+    new.unlink()
 
 
 def test_damage_and_killed_writers_are_not_read(folder, splits, tmp_path):
