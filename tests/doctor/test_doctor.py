@@ -1,6 +1,7 @@
 """The doctor on this machine and on broken ones: what it calls missing is made missing for real."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -108,6 +109,14 @@ def test_a_folder_that_cannot_be_written_is_missing(tmp_path):
     (found,) = doctor.check_disk("runs", str(tmp_path / "new" / "runs"))
     assert found.mark == "ok"
     assert not (tmp_path / "new").exists()
+
+
+def test_the_disk_of_a_cache_is_told_in_images(tmp_path):
+    """Of 14 x 14 vectors of 512 numbers with 2 bytes each, as Show, Attend and Tell has them."""
+    (found,) = doctor.check_disk("cache", str(tmp_path))
+    free, images = re.findall(r"[\d.,]+(?= GB| images)", found.text)
+    told = float(images.replace(",", "")) * 14 * 14 * 512 * 2
+    assert told == pytest.approx(float(free) * 1e9, rel=0.01, abs=1e7)
 
 
 def test_mistakes_and_help_as_a_user_sees_them(capsys):
