@@ -22,7 +22,7 @@ from experiments.throughput.measure import describe_machine
 WORDS, FILES_OF, WITH_FILES = 20_000, 1000, 100_000
 PROCESSES = 4
 START = """
-import inspect, json, resource, statistics, sys, time
+import inspect, json, resource, statistics, sys, threading, time
 from pathlib import Path
 import numpy as np
 import captioning.training.setup
@@ -43,6 +43,18 @@ def private():
     lines = [line.split() for line in open("/proc/self/smaps_rollup")]
     return sum(int(line[1]) for line in lines if line[0].startswith("Private_")) / 1e3
 
+def own():
+    lines = [line.split() for line in open("/proc/self/status")]
+    return next(int(line[1]) for line in lines if line[0] == "RssAnon:") / 1e3
+
+most = own()
+def watch():
+    global most
+    while True:
+        most = max(most, own())
+        time.sleep(0.2)
+
+threading.Thread(target=watch, daemon=True).start()
 table, cache, images = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "True"
 imports, begin = private(), time.process_time()
 reader = TableReader(
@@ -76,6 +88,7 @@ for batch in first:
 told["batch of 64, median"] = statistics.median(spent)
 told["private"] = private() - imports
 told["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+told["peak without mapped files"] = most
 told["imports"] = imports
 print(json.dumps(told), flush=True)
 sys.stdin.read()
