@@ -145,9 +145,9 @@ def make_example(
                     "characters"
                 )
         if words is None:
-            words = split(text)
+            words = tuple(map(intern, split(text)))
         if words:
-            references.append(Reference(text, tuple(map(intern, words))))
+            references.append(Reference(text, words))
         else:
             wordless += 1
     if not references and not bare:
