@@ -7,14 +7,13 @@ import itertools
 import math
 from typing import Annotated
 
-from annotated_types import Interval
 from torch import nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
-from captioning.config.types import PixelRange, PixelSize, Width, validated
+from captioning.config.types import PixelRange, PixelSize, Width, between, validated
 
-Cells = Annotated[int, Interval(ge=1, le=512)]
+Cells = Annotated[int, between(1, 512)]
 
 
 class SmallCNN(Backbone):

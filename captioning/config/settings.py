@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from annotated_types import Interval
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -42,6 +41,7 @@ from captioning.config.types import (
     PathText,
     Place,
     Role,
+    between,
     format_errors,
     given_path,
 )
@@ -149,9 +149,9 @@ class CaptionerSettings(Settings):
 class PageSettings(Settings):
     """Settings below `page`, of commands that write one."""
 
-    image_size: Annotated[int, Interval(ge=32, le=2048)]
+    image_size: Annotated[int, between(32, 2048)]
     """pixels of the longer side of an image in index.html"""
-    embed_mb: Annotated[float, Interval(ge=0, le=1000)]
+    embed_mb: Annotated[float, between(0, 1000)]
     """MB of images in index.html; the rest is saved next to it, in photographs/"""
 
 

@@ -20,26 +20,32 @@ os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 T = TypeVar("T")
 
+
+def between(least: float, most: float) -> Interval:
+    """Bounds of a number, both included."""
+    return Interval(ge=least, le=most)
+
+
 # of layers, heads or hypotheses; more only fill the memory
-Count = Annotated[int, Interval(ge=1, le=1000)]
+Count = Annotated[int, between(1, 1000)]
 # of captions, paths through an image, or sets of images
-Samples = Annotated[int, Interval(ge=1, le=100_000)]
-BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
-Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer, or of a set of regions
-WidthOrZero = Annotated[int, Interval(ge=0, le=65_536)]
-Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
-Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
-PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
+Samples = Annotated[int, between(1, 100_000)]
+BatchSize = Annotated[int, between(1, 65_536)]
+Width = Annotated[int, between(1, 65_536)]  # of a layer, or of a set of regions
+WidthOrZero = Annotated[int, between(0, 65_536)]
+Length = Annotated[int, between(1, 10_000)]  # of a caption, in words or tokens
+Workers = Annotated[int, between(0, 1024)]  # processes that load data
+PixelSize = Annotated[int, between(1, 4096)]  # side of the square that a photograph becomes
 MOST_IMAGES = 64  # of an example
-Images = Annotated[int, Interval(ge=1, le=MOST_IMAGES)]
+Images = Annotated[int, between(1, MOST_IMAGES)]
 Positive = Annotated[float, Gt(0)]
 PositiveInt = Annotated[int, Ge(1)]
 NotNegative = Annotated[float, Ge(0)]
 NotNegativeInt = Annotated[int, Ge(0)]
-Probability = Annotated[float, Interval(ge=0, le=1)]
+Probability = Annotated[float, between(0, 1)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
-Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
+Seed = Annotated[int, between(0, 2**32 - 1)]
 
 
 def _named(value: T) -> T:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
-from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
 from pydantic import AfterValidator, Strict
 
-from captioning.config.types import Probability, Seed, Share, rising, validated_class
+from captioning.config.types import Probability, Seed, Share, between, rising, validated_class
 from captioning.data.images import Source
 
 T = TypeVar("T")
@@ -104,9 +103,9 @@ class RandomChange:
     independent of the run's, so that all runs share the features.
     """
 
-    quality: Ends[Annotated[int, Interval(ge=1, le=100)]] | None = (40, 95)
-    side: Ends[Annotated[float, Interval(ge=0.05, le=8)]] | None = (0.6, 1.6)
-    crop: Annotated[float, Interval(ge=0, le=0.25)] = 0.1  # largest share to cut off at each edge
+    quality: Ends[Annotated[int, between(1, 100)]] | None = (40, 95)
+    side: Ends[Annotated[float, between(0.05, 8)]] | None = (0.6, 1.6)
+    crop: Annotated[float, between(0, 0.25)] = 0.1  # largest share to cut off at each edge
     brightness: Share = 0.2  # b of a factor from 1 - b to 1 + b
     contrast: Share = 0.2  # likewise
     mirror: Probability = 0.5

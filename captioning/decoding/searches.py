@@ -17,6 +17,7 @@ from captioning.config.types import (
     Positive,
     PositiveInt,
     Samples,
+    between,
     validated,
 )
 from captioning.decoding.caption import FORBIDDEN, GeneratedCaption, best_first
@@ -35,7 +36,7 @@ MaxLength = Annotated[
 Width = Annotated[Count, "beam width: captions extended together"]
 Penalty = Annotated[
     float,
-    Interval(ge=-100, le=100),  # powers of lengths overflow beyond
+    between(-100, 100),  # powers of lengths overflow beyond
     "prefer longer captions: 0 ranks by probability, 1 by the mean per word, more favours length",
 ]
 Normalisation = Annotated[

@@ -8,10 +8,9 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field
 
-from captioning.config.types import PositiveInt, Seconds
+from captioning.config.types import PositiveInt, Seconds, between
 from captioning.errors import CaptioningError, quoted
 from captioning.files import LARGEST_DOWNLOAD
 from captioning.progress import progress_bar
@@ -31,9 +30,9 @@ class Connection(BaseModel):
     model_config = ConfigDict(**STRICT, use_attribute_docstrings=True)
     timeout: Seconds
     """seconds without data until the connection counts as lost"""
-    retries: Annotated[int, Interval(ge=0, le=1000)]
+    retries: Annotated[int, between(0, 1000)]
     """retries in a row without receiving a byte"""
-    backoff: Annotated[float, Interval(ge=0, le=3600)]
+    backoff: Annotated[float, between(0, 3600)]
     """seconds before the first retry; doubled for each further one"""
 
 

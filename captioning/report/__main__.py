@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
-from captioning.config.types import PathText, given_path
+from captioning.config.types import PathText, between, given_path
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
@@ -27,7 +26,7 @@ from captioning.report.tables import collapsed, narrow_table, of_all, write_csv
 class GallerySettings(PageSettings):
     """Settings below `page`."""
 
-    heads: Annotated[int, Interval(ge=0, le=100_000)]
+    heads: Annotated[int, between(0, 100_000)]
     """images per system with the maps of every layer and head"""
 
 
@@ -42,7 +41,7 @@ class ReportSettings(Settings):
     """[BLEU, METEOR, ROUGE-L, CIDEr]: compare every pair of systems by these scores"""
     published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
     """published rows of coco, flickr8k or flickr30k; auto: those of the tested systems"""
-    cider: Annotated[float, Interval(ge=0, le=1000)] | None
+    cider: Annotated[float, between(0, 1000)] | None
     """adds the training time, in seconds, to this validation CIDEr"""
     paired: str | None
     """a setting: runs with equal values belong together, such as data.train_images_seed"""

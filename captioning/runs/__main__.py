@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Interval, MinLen
+from annotated_types import MinLen
 from pydantic import BaseModel
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
-from captioning.config.types import Config, PathText, Seed, given_path
+from captioning.config.types import Config, PathText, Seed, between, given_path
 from captioning.errors import one_line, quoted
 from captioning.files import markdown_table, to_json
 from captioning.metrics.table import score_called
@@ -26,7 +26,7 @@ from captioning.runs.folders.record import Record
 from captioning.runs.settings import each_setting, read_runs
 
 HEADER = ("folder", "system", "seed", "steps", "best", "state", "age")
-Steps = Annotated[int, Interval(ge=0, le=10**15)]
+Steps = Annotated[int, between(0, 10**15)]
 
 
 class RunsSettings(Settings):

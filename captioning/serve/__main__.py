@@ -12,7 +12,7 @@ from pydantic import model_validator
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText
+from captioning.config.types import PathText, between
 from captioning.errors import Stopped
 from captioning.machine import on_signal
 from captioning.pretrained.named import PRETRAINED, check_checkpoint, checkpoint_path
@@ -27,7 +27,7 @@ class UploadSettings(Settings):
     """largest image file, in MB"""
     megapixels: Millions
     """largest image, in megapixels"""
-    waiting: Annotated[int, Interval(ge=0, le=100)]
+    waiting: Annotated[int, between(0, 100)]
     """images that may wait in the queue; more are refused"""
 
 
@@ -46,7 +46,7 @@ class ServeSettings(Settings):
     """auto, cpu, cuda, cuda:1, ..."""
     host: str
     """only this machine; 0.0.0.0: everyone who can reach it"""
-    port: Annotated[int, Interval(ge=0, le=65_535)]
+    port: Annotated[int, between(0, 65_535)]
     """0: any free port"""
     upload: UploadSettings
 

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Interval
 from pydantic import TypeAdapter
 
 from captioning.config.registry import CONF, settings_of, target_of
-from captioning.config.types import Config, check_value
+from captioning.config.types import Config, between, check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.runs.evaluation.searches import UNTRUSTED_LIMITS
 
 BOUNDS: Mapping[str, Any] = {
     **UNTRUSTED_LIMITS,
-    "temperature": Annotated[float, Interval(ge=0.01, le=100)],
+    "temperature": Annotated[float, between(0.01, 100)],
 }
 
 

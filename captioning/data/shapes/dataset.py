@@ -17,11 +17,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from annotated_types import Interval
 from filelock import FileLock
 from PIL import Image, ImageDraw
 
-from captioning.config.types import UserPath, validated_class
+from captioning.config.types import UserPath, between, validated_class
 from captioning.data.example import SPLITS, Box, Example, Noun, Reference
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, Scene, random_scene
@@ -35,7 +34,7 @@ SPLIT_LIMIT = 1_000_000
 """Largest number of scenes in a split; image ids of split n start at n times this."""
 USUAL_SIZE = 224
 """Side of pictures for backbones whose size is unknown until they are built."""
-Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
+Scenes = Annotated[int, between(1, SPLIT_LIMIT)]
 
 OVERSAMPLING = 4
 """Scenes are drawn at this multiple of their size and averaged down, which smooths the edges."""
@@ -70,10 +69,10 @@ class ShapesReader:
     val: Scenes = 500
     test: Scenes = 500
     # all numbers up to it are as frequent
-    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS
+    max_objects: Annotated[int, between(1, MAX_OBJECTS)] = MAX_OBJECTS
     # side of the pictures in pixels; None: `USUAL_SIZE`
-    size: Annotated[int, Interval(ge=32, le=512)] | None = 112
-    seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
+    size: Annotated[int, between(32, 512)] | None = 112
+    seed: Annotated[int, between(0, 2**63 - 1)] = 0
 
     @property
     def writes_to(self) -> Path:

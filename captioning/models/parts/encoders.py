@@ -11,11 +11,10 @@ from itertools import cycle
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Count, Share, Width, WidthOrZero, validated
+from captioning.config.types import Count, Share, Width, WidthOrZero, between, validated
 from captioning.models.parts.layers import EncoderLayer, Norm, final_norm
 from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
 from captioning.models.parts.norms import BatchNorm
@@ -126,7 +125,7 @@ class SelfAttentionLayers(LayeredEncoder):
         d_model: Width = 512,
         heads: Count = 8,
         d_ff: WidthOrZero = 1024,
-        layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
+        layers: Annotated[int, between(0, 1000)] = 2,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         positions: ImagePositions = "1d",
@@ -289,7 +288,7 @@ class Transposed(LayeredEncoder):
         d_context: int,
         grid: Grid,
         *,
-        upsample_steps: Annotated[int, Interval(ge=1, le=3)] = 1,
+        upsample_steps: Annotated[int, between(1, 3)] = 1,
         encoder: Callable[..., Encoder] | None = None,
     ):
         super().__init__()

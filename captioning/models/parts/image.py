@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from itertools import chain, pairwise
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Share, Width, validated
+from captioning.config.types import Share, Width, between, validated
 from captioning.models.parts.numerics import dropout
 
 
@@ -56,7 +55,7 @@ class MLPInit(StateInit):
         grid: Grid,
         d_hidden: int,
         memories: int,
-        layers: Annotated[int, Interval(ge=1, le=100)] = 2,
+        layers: Annotated[int, between(1, 100)] = 2,
         pool: Literal["mean", "flat"] = "mean",
         norm: bool = False,
         dropout: Share = 0.0,

@@ -12,11 +12,10 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Count, Width, validated
+from captioning.config.types import Count, Width, between, validated
 from captioning.models.parts.additive import Keys, additive_scores
 from captioning.models.parts.norms import LayerNorm
 from captioning.models.parts.numerics import Part
@@ -134,7 +133,7 @@ class Location(AdditiveScore):
         grid: Grid,
         d_attention: Width | None = None,
         filters: Width = 10,
-        kernel_size: Annotated[int, Interval(ge=1, le=1001)] = 5,
+        kernel_size: Annotated[int, between(1, 1001)] = 5,
         heads: Count = 1,
         first: Literal["even", "start"] = "even",
     ):

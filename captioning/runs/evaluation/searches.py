@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from annotated_types import Interval
-
 from captioning.config.registry import CheckedPart, check_part, parameters_of, preparing
-from captioning.config.types import Config, Modules, check_value
+from captioning.config.types import Config, Modules, between, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filter, GeneratedCaption, check_limits
 from captioning.decoding.confidence import Search
@@ -20,10 +18,10 @@ DEFAULT_FILTERS = "captioning.decoding.Filters"
 LONGEST = 256
 SEARCH = Callable[..., list[GeneratedCaption]]
 """What a part must be: given a model and a context, it finds captions."""
-Few = Annotated[int, Interval(ge=1, le=32)]
+Few = Annotated[int, between(1, 32)]
 UNTRUSTED_LIMITS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Few),
-    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
+    "max_length": Annotated[int, between(1, LONGEST)],
 }
 """What a checkpoint or a visitor may ask for: more could take all of the machine."""
 
