@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioning.config.command import command, start
-from captioning.config.registry import CONF
 from captioning.config.schemas.evaluate import EvaluateSettings, check_evaluation
 from captioning.config.types import given_path
 from captioning.data.readers.captions import read_captions, read_references
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "evaluate.yaml", EvaluateSettings)
+@command("evaluate.yaml", EvaluateSettings)
 def main(config: EvaluateSettings) -> None:
     """Score captions of files or those of a checkpoint, or calibrate a checkpoint."""
     check_evaluation(config)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
-from captioning.config.registry import CONF
 from captioning.config.settings import CaptionerSettings
 from captioning.config.types import BatchSize, PathText, given_path
 from captioning.data.readers.ids import file_name
@@ -56,7 +55,7 @@ class PredictSettings(CaptionerSettings):
         return self
 
 
-@command(CONF / "predict.yaml", PredictSettings, words="images")
+@command("predict.yaml", PredictSettings, words="images")
 def main(config: PredictSettings) -> None:
     """Print captions; exit with 1 if anything could not be captioned."""
     if config.checkpoint is None and config.decoding.ensemble is None:

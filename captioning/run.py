@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "config.yaml", RunSettings)
+@command("config.yaml", RunSettings)
 def main(settings: RunSettings) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     config = settings.composed

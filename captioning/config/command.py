@@ -32,6 +32,7 @@ from captioning.config.arguments import (
 )
 from captioning.config.explain import AMBIGUOUS, explain, is_expected
 from captioning.config.help import help_text
+from captioning.config.registry import CONF
 from captioning.config.settings import S, Settings, check_settings, described
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import (
@@ -144,10 +145,10 @@ class Command:
 
 
 def command(
-    config: Path, schema: type[S], words: str | None = None
+    config: str | Path, schema: type[S], words: str | None = None
 ) -> Callable[[Callable[[S], object]], Command]:
-    """Make a function of settings a command with the configuration file `config`."""
-    return functools.partial(Command, config=config, schema=schema, words=words)
+    """Make a function of settings a command with the configuration file `config`, below `conf`."""
+    return functools.partial(Command, config=CONF / config, schema=schema, words=words)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class ConvertSettings(Settings):
     """number of heads, which files of meshed_memory do not tell; null: as published"""
 
 
-@command(CONF / "convert.yaml", ConvertSettings)
+@command("convert.yaml", ConvertSettings)
 def main(config: ConvertSettings) -> None:
     """Write the folder, and print the commands that a user probably wants."""
     if config.source not in SOURCES:

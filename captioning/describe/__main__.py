@@ -5,7 +5,6 @@ from itertools import count
 
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
-from captioning.config.registry import CONF
 from captioning.config.settings import DataSettings, Settings, check_reader
 from captioning.config.types import Config, Length, PathText, given_path
 from captioning.errors import CaptioningError
@@ -29,7 +28,7 @@ class DescribeSettings(Settings):
     data: DescribeDataSettings
 
 
-@command(CONF / "describe.yaml", DescribeSettings)
+@command("describe.yaml", DescribeSettings)
 def main(config: DescribeSettings) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     data = config.data.plain

@@ -7,7 +7,6 @@ resuming.
 from pathlib import Path
 
 from captioning.config.command import command, start
-from captioning.config.registry import CONF
 from captioning.config.settings import Settings
 from captioning.config.types import PathText, given_path
 from captioning.errors import CaptioningError
@@ -29,7 +28,7 @@ class ExportSettings(Settings):
     """
 
 
-@command(CONF / "export.yaml", ExportSettings)
+@command("export.yaml", ExportSettings)
 def main(config: ExportSettings) -> None:
     """Write the file, and print its name and size."""
     check_checkpoint("checkpoint", config.checkpoint)

@@ -16,7 +16,7 @@ import yaml
 
 from captioning import __version__
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, PACKAGE, class_name, modules_of
+from captioning.config.registry import PACKAGE, class_name, modules_of
 from captioning.config.settings import Settings
 from captioning.config.types import Config, PathText, given_path, map_values
 from captioning.data.words import ENGLISH
@@ -65,7 +65,7 @@ OF_CARD = (
 )
 
 
-@command(CONF / "push.yaml", PushSettings)
+@command("push.yaml", PushSettings)
 def main(config: PushSettings) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_checkpoint("checkpoint", config.checkpoint)

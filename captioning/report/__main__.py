@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from captioning.config.command import command, start, while_read
-from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
 from captioning.config.types import PathText, between, given_path
 from captioning.data.words import ENGLISH
@@ -56,7 +55,7 @@ class ReportSettings(Settings):
     """ENTITY/PROJECT: also makes a workspace and a report there"""
 
 
-@command(CONF / "report.yaml", ReportSettings)
+@command("report.yaml", ReportSettings)
 def main(config: ReportSettings) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the main scores."""
     runs, left_out = _tested_runs(config)

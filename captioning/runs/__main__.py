@@ -13,7 +13,6 @@ from annotated_types import MinLen
 from pydantic import BaseModel
 
 from captioning.config.command import command, start, while_read
-from captioning.config.registry import CONF
 from captioning.config.settings import Settings, check_folder
 from captioning.config.types import Config, PathText, Seed, between, given_path
 from captioning.errors import one_line, quoted
@@ -53,7 +52,7 @@ class Listed(BaseModel):
     """in seconds"""
 
 
-@command(CONF / "runs.yaml", RunsSettings, words="folders")
+@command("runs.yaml", RunsSettings, words="folders")
 def main(config: RunsSettings) -> None:
     """Print a line for each run, the oldest first."""
     runs, damaged = list[Listed](), list[str]()

@@ -10,7 +10,6 @@ from annotated_types import Interval
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
-from captioning.config.registry import CONF
 from captioning.config.settings import Settings
 from captioning.config.types import PathText, between
 from captioning.errors import Stopped
@@ -57,7 +56,7 @@ class ServeSettings(Settings):
         return self
 
 
-@command(CONF / "serve.yaml", ServeSettings)
+@command("serve.yaml", ServeSettings)
 def main(config: ServeSettings) -> None:
     """Print the page's address and serve it until a signal comes."""
     report = config.report

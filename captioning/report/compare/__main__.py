@@ -12,7 +12,6 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
-from captioning.config.registry import CONF
 from captioning.config.settings import PageSettings, Settings
 from captioning.config.types import PathText, Seconds, given_path
 from captioning.data.readers.groups import LENGTH
@@ -83,7 +82,7 @@ UNFAIR = "data", "init_from", "objective", "optimizer", "schedule", "trainer", "
 ROWS, ALONE = 8, 12  # terms that a table has, and names that a line has
 
 
-@command(CONF / "compare.yaml", CompareSettings, words="files")
+@command("compare.yaml", CompareSettings, words="files")
 def main(config: CompareSettings) -> None:
     """Read, score, compare, write and print."""
     pair = Pair(config)
