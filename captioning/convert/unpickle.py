@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import LARGEST_ARRAY, check_size, open_bounded
 
 MOST_BYTES, MOST_STEPS = 2**26, 2**22
@@ -220,16 +220,13 @@ def read_pickle(path: Path) -> Any:
     Raises:
         CaptioningError: the file cannot be read, names anything outside `KNOWN`, or is too large.
     """
-    try:
-        with open_bounded(path, LARGEST_WEIGHTS) as file:
-            start = file.read(len(_OLD_FORMAT))
-            file.seek(0)
-            if zipfile.is_zipfile(file):
-                return _read_archive(file, path)
-            file.seek(0)
-            return _read_old(file, path) if start == _OLD_FORMAT else _next(file, path).load()
-    except Exception as error:  # readers raise nearly anything for damaged files
-        raise CaptioningError(f"cannot read {quoted(path)}: {quoted(error)}") from error
+    with naming(f"cannot read {quoted(path)}"), open_bounded(path, LARGEST_WEIGHTS) as file:
+        start = file.read(len(_OLD_FORMAT))
+        file.seek(0)
+        if zipfile.is_zipfile(file):
+            return _read_archive(file, path)
+        file.seek(0)
+        return _read_old(file, path) if start == _OLD_FORMAT else _next(file, path).load()
 
 
 def _read_archive(file: BinaryIO, path: Path) -> Any:
@@ -292,12 +289,10 @@ def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
         )
     state, sizes, read = dict[str, Tensor](), dict[str, int](), 0
     for name, stored in found.items():
-        try:
+        with naming(f"{what}: {quoted(name)}"):
             state[str(name)] = tensor = stored.read()
             storage, read = stored.given[0], read + tensor.numel()
             sizes[storage.key] = storage.length
             if read > 2 * sum(sizes.values()):  # an embedding may be the output layer, too
                 raise ValueError("it repeats others")
-        except Exception as error:
-            raise CaptioningError(f"{what}: {quoted(name)}: {quoted(error)}") from error
     return state

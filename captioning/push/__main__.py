@@ -20,7 +20,7 @@ from captioning.config.registry import PACKAGE, class_name, modules_of
 from captioning.config.settings import Settings
 from captioning.config.types import Config, PathText, given_path, map_values
 from captioning.data.words import ENGLISH
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import JOIN, atomic_folder, markdown_table, write_text
 from captioning.metrics.metric import MAIN, ScoreType
 from captioning.metrics.table import HEADLINE, SCORES
@@ -252,7 +252,7 @@ def upload(folder: Path, name: str) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
     print(f"{size / 1e6:.1f} MB go to {name}", file=sys.stderr)
-    try:
+    with naming(f"the Hugging Face Hub has not taken {name}"):
         get_session().timeout = PATIENCE
         commit = HfApi(token=hub_token()).create_commit(
             repository["repo_id"],
@@ -260,9 +260,6 @@ def upload(folder: Path, name: str) -> str:
             commit_message="A captioner and its card",
             revision=repository["revision"],
         )
-    except Exception as error:  # of the HTTP library too, which differs from version to version
-        message = f"the Hugging Face Hub has not taken {name}: {quoted(error)}"
-        raise CaptioningError(message) from error
     return quoted(commit.commit_url)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, naming
 from captioning.files import write_json
 from captioning.metrics.table import HEADLINE, HEADLINES
 from captioning.report.section import Section
@@ -80,17 +80,12 @@ def publish(
     write_json(folder / FILE, specification)
     for runs in of_each:  # only now, as W&B is asked for the number of a project
         runs.entity, runs.project = entity, project
-    try:
+    with naming(f"wandb={address} cannot be written, and {folder / FILE} has its specification"):
         made = [workspace.save().url]
         with wandb.init(entity=entity, project=project, job_type="report") as run:
             pairs = zip(keys, pictures, strict=True)
             run.log({key: wandb.Image(str(picture)) for key, picture in pairs})
         return [*made, report.save().url]
-    except Exception as error:  # of W&B, or of the library that it asks its server by
-        raise CaptioningError(
-            f"wandb={address} cannot be written, and {folder / FILE} has its specification: "
-            f"{quoted(error)}"
-        ) from error
 
 
 def _of_parts(workspaces: Any, parts: Sequence[Section]) -> Any:
