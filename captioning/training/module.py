@@ -16,6 +16,7 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
+from captioning.config.types import Config
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -26,7 +27,7 @@ from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.metrics.table import BOUND
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
+from captioning.runs.checkpoints.checkpoint import Content, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
 
@@ -42,8 +43,7 @@ class CaptioningModule(LightningModule):
         pretrained_lr: that of a language model's own weights.
         schedule: goes on at each optimiser step, or waits for a plateau of the monitored score.
         seed: of the random numbers of every batch.
-        stored: what checkpoints have of the run's configuration; without it they are Lightning's
-            alone, from which no captioner is loaded.
+        stored: the run's configuration, as checkpoints have it.
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
@@ -59,7 +59,7 @@ class CaptioningModule(LightningModule):
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
         seed: int = 0,
-        stored: TrainedSettings | None = None,
+        stored: Config,
         monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
@@ -67,10 +67,7 @@ class CaptioningModule(LightningModule):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
-        self.vocabulary, self.seed = vocabulary, seed
-        if stored is None:
-            stored = TrainedSettings({})
-        self.stored = stored
+        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
@@ -254,7 +251,7 @@ class CaptioningModule(LightningModule):
         """Add configuration and vocabulary, and the quantiles if these weights were validated."""
         quantiles = self.quantiles if self._validated == self.global_step else ()
         words = self.vocabulary.saved
-        checkpoint["captioning"] = captioner_section(self.stored.config, words, quantiles)
+        checkpoint["captioning"] = captioner_section(self.stored, words, quantiles)
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""
