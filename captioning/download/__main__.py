@@ -3,10 +3,10 @@
 from hydra.core.hydra_config import HydraConfig
 
 from captioning.config.command import command, start
-from captioning.download.data_set import DownloadedDataSet
+from captioning.download.data_set import SOURCES, DownloadedDataSet
 
 
-@command("download/download.yaml", DownloadedDataSet)
+@command(SOURCES / "download.yaml", DownloadedDataSet)
 def main(data_set: DownloadedDataSet) -> None:
     """Download and unpack; print how to train on the data set."""
     count, source = data_set.download(), data_set.data
