@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,6 +66,11 @@ def all_gather_object(value: T) -> list[T]:
     values = [value] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def gather_by_position(values: dict[int, T]) -> dict[int, T]:
+    """The values of all processes by position, some of which several have, in ascending order."""
+    return dict(sorted(ChainMap(*all_gather_object(values)).items()))
 
 
 def guard_terminal() -> None:

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from captioning.backbones.base import Backbone
-from captioning.config.registry import build
 from captioning.config.schemas.parts import strip_extra_keys
 from captioning.config.types import Config
 from captioning.convert.source import Converted
 from captioning.data.subwords import load_vocabulary
-from captioning.models import Captioner
-from captioning.pretrained.allocation import AllocationLimit
 from captioning.runs.checkpoints.checkpoint import captioner_section, write_checkpoint
-from captioning.runs.checkpoints.networks import fill_network, with_checkpoint_context
+from captioning.runs.checkpoints.networks import (
+    build_networks,
+    fill_network,
+    with_checkpoint_context,
+)
 
 
 def write_captioner(path: Path, settings: Config, converted: Converted, weights: Path) -> int:
@@ -24,11 +24,7 @@ def write_captioner(path: Path, settings: Config, converted: Converted, weights:
     vocabulary = load_vocabulary(converted.words)
     shapes = [tensor.shape for tensor in state.values()]
     with with_checkpoint_context(weights, "weights"):
-        with AllocationLimit():
-            backbone = build("backbone", Backbone, parts["backbone"])
-        with AllocationLimit.for_file(shapes):
-            sizes = {**backbone.sizes, "vocab_size": len(vocabulary)}
-            model = build("model", Captioner, parts["model"], **sizes)
+        backbone, model = build_networks(parts, len(vocabulary), shapes)
         # the factor to unit scale is 1, and old files do not count batches
         given = {
             f"backbone.{name}": tensor

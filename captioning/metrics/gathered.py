@@ -1,12 +1,11 @@
 """Scores of the captions of all processes, computed once."""
 
-from collections import ChainMap
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from captioning.errors import CaptioningError
-from captioning.machine import all_gather_object, is_rank_zero
+from captioning.machine import all_gather_object, gather_by_position, is_rank_zero
 from captioning.metrics.scorer import Scorer, Scores
 
 
@@ -38,7 +37,7 @@ class CaptionScores:
 
     def captions(self) -> dict[int, Sequence[str]]:
         """The captions of all ranks by position, in ascending order. Collective."""
-        return dict(sorted(ChainMap(*all_gather_object(self._captions)).items()))
+        return gather_by_position(self._captions)
 
     def compute(self) -> Scores:
         """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
 from captioning.errors import CaptioningError
-from captioning.machine import all_gather_object
+from captioning.machine import gather_by_position
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.metrics.table import BOUND
@@ -179,8 +178,7 @@ class CaptioningModule(LightningModule):
         self.log("val/nll", self.nll)
         if self.val_scores is None:
             return
-        every = ChainMap(*all_gather_object(self._ranked))  # some processes have repeated images
-        self.quantiles = quantiles_of(every.values())
+        self.quantiles = quantiles_of(gather_by_position(self._ranked).values())
         self._validated, self._ranked = self.global_step, {}
         self._log_scores("val", self.val_scores)
 

@@ -81,20 +81,21 @@ def load_network(
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with with_checkpoint_context(path), torch.random.fork_rng(devices=[]):
         vocabulary = load_vocabulary(saved.words, Language.of(config["data"], modules))
-        with AllocationLimit():
-            backbone = build("backbone", Backbone, config["backbone"], modules)
-        with AllocationLimit.for_file(saved.shapes):
-            model = build(
-                "model",
-                Captioner,
-                config["model"],
-                modules,
-                vocab_size=len(vocabulary),
-                **backbone.sizes,
-            )
+        backbone, model = build_networks(config, len(vocabulary), saved.shapes, modules)
         for name, network in (("backbone", backbone), ("model", model)):
             fill_network(name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device, _title(saved), saved.quantiles)
+
+
+def build_networks(
+    config: Config, vocab_size: int, shapes: Sequence[torch.Size], modules: Sequence[str] = ()
+) -> tuple[Backbone, Captioner]:
+    """Backbone and model of settings, the latter no larger than fits weights of these `shapes`."""
+    with AllocationLimit():
+        backbone = build("backbone", Backbone, config["backbone"], modules)
+    with AllocationLimit.for_file(shapes):
+        sizes = {**backbone.sizes, "vocab_size": vocab_size}
+        return backbone, build("model", Captioner, config["model"], modules, **sizes)
 
 
 def _title(saved: Checkpoint) -> str:

@@ -83,8 +83,16 @@ def record_progress(folder: Path, done: int, steps: float) -> None:
 
 def compared_settings(config: Any) -> dict[str, str]:
     """Return settings as JSON that affect the result and that no other digest covers."""
-    settings = result_settings(config).items()
-    return {key: json.dumps(v, default=str) for key, v in settings if not WEIGHTS.fullmatch(key)}
+    return _as_texts(result_settings(config))
+
+
+def _as_texts(settings: Config) -> dict[str, str]:
+    """Settings as JSON, without those of weights."""
+    return {
+        key: json.dumps(value, default=str)
+        for key, value in settings.items()
+        if not WEIGHTS.fullmatch(key)
+    }
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
@@ -92,16 +100,9 @@ def changed_settings(before: Config, now: Config) -> dict[str, tuple[str, str]]:
 
     A setting that one of them lacks has the default with which it is declared.
     """
-
-    def texts(config: Config, other: Config) -> dict[str, str]:
-        settings = completed_settings(config, dict(each_setting(other))).items()
-        return {
-            key: json.dumps(value, default=str)
-            for key, value in settings
-            if not WEIGHTS.fullmatch(key)
-        }
-
-    return differing(texts(before, now), texts(now, before), quoted(None))
+    earlier = completed_settings(before, dict(each_setting(now)))
+    present = completed_settings(now, dict(each_setting(before)))
+    return differing(_as_texts(earlier), _as_texts(present), quoted(None))
 
 
 def completed_settings(config: Config, known: Config, modules: Modules = None) -> Config:
@@ -198,12 +199,12 @@ def find_earlier(
             run.tell(f"it has the same settings; resume={run.folder} takes it")
         return (free or same)[0].folder
     latest = next(iter(equal + numbered), None)
-    if latest is not None and not in_sweep():
-        _check_continues(latest, settings, identity, source)
-        return latest.folder
     if latest is None:
         if not in_sweep():
             log.info("resume=true finds no run of these settings in %s: this is new", settings.runs)
+    elif not in_sweep():
+        _check_continues(latest, settings, identity, source)
+        return latest.folder
     elif latest.equal:
         edited = _edited(latest, source)
         log.info("%s has changed since %s began: this is a new run", edited, latest.folder)
@@ -298,11 +299,10 @@ def _check_continues(
 
 
 def _numbered(base: Path) -> list[Path]:
-    """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
+    """The folders among `base`, `base-2`, `base-3`, ..., the latest first."""
     folders = {1: base}
     for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
         number = path.name.removeprefix(f"{base.name}-")
         if number.isdigit():
             folders[int(number)] = path
-    latest_first = [folders[number] for number in sorted(folders, reverse=True)]
-    return [folder for folder in latest_first if (folder / "run.json").exists()]
+    return [folders[number] for number in sorted(folders, reverse=True)]

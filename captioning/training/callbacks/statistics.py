@@ -1,7 +1,6 @@
 """Statistics of decoded captions and attention, logged at every validation and in the test."""
 
 import logging
-from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from captioning.data.dataset import CaptionDataset
 from captioning.data.example import reference_texts, reference_words
 from captioning.decoding import GeneratedCaption
 from captioning.decoding.maps import reference_maps
-from captioning.machine import all_gather_object
+from captioning.machine import gather_by_position
 from captioning.metrics.attention import AttentionStatistics, PointingScore, on_full_image
 from captioning.metrics.metric import SHUFFLED
 from captioning.metrics.wording import TrainingCaptions, commonest_caption
@@ -75,8 +74,7 @@ class CaptionCallback(Callback):
                 self._kept[position] = caption.without_maps() if self.images is None else caption
 
     def end(self, split: DecodedSplit) -> None:
-        every = ChainMap(*all_gather_object(self._kept))  # some processes have repeated images
-        self.finish(split, dict(sorted(every.items())))
+        self.finish(split, gather_by_position(self._kept))
 
     def finish(self, split: DecodedSplit, captions: Captions) -> None:
         """Use the captions of all processes."""
