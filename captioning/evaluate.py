@@ -123,7 +123,7 @@ def score_checkpoint(config: EvaluateSettings) -> None:
         provenance["bfloat16"] = True
     provenance |= {
         "images": len(references),
-        "images_with_references": sum(1 for known in references.values() if known),
+        "images_with_references": sum(map(bool, references.values())),
         "captions_left_out": 0,
     }
     title = "score" if config.images is not None else f"{config.split} score"

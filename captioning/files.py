@@ -204,6 +204,12 @@ def sha256(content: bytes | str) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
+def digest_of_file(path: Path, algorithm: str = "sha256") -> str:
+    """That of a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
 def read_gzip(path: Path) -> bytes:
     """Read a file that gzip has compressed, of at most `LARGEST_STATE` bytes without compression.
 

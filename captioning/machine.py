@@ -175,9 +175,8 @@ def has_bfloat16(device: "torch.device") -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        if not torch.backends.mkldnn.is_available():
-            return False
-        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        known = torch.backends.mkldnn.is_available()
+        if not known or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False
         # On Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if
         # it has any, more

@@ -1,6 +1,5 @@
 """Download a file over HTTP: resumed where it was interrupted, checked, and complete or absent."""
 
-import hashlib
 import sys
 import time
 from pathlib import Path, PurePosixPath
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from captioning.config.types import PositiveInt, Seconds, between
 from captioning.errors import CaptioningError, quoted
-from captioning.files import LARGEST_DOWNLOAD
+from captioning.files import LARGEST_DOWNLOAD, digest_of_file
 from captioning.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ class RemoteFile(BaseModel):
             raise CaptioningError(f"{path} has {size:,} bytes instead of {limit:,}: {advice}")
         if self.checksum:
             algorithm, _, expected = self.checksum.lower().partition(":")
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, algorithm).hexdigest()
+            digest = digest_of_file(path, algorithm)
             if digest != expected:
                 raise CaptioningError(
                     f"{path} has {algorithm}:{digest} instead of {expected}: {advice}"

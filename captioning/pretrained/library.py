@@ -17,6 +17,7 @@ from captioning.files import (
     LARGEST_SIDE,
     MAX_HEADER,
     MOST_LAYERS,
+    digest_of_file,
     open_bounded,
     read_bytes,
 )
@@ -134,9 +135,7 @@ def library_digest(setting: object) -> str:
     """SHA-256 over the names and contents of the files in a folder: weights, settings, tokens."""
     sha, folder = hashlib.sha256(), given_path(str(setting).removeprefix(LIBRARY))
     for path in sorted(filter(Path.is_file, folder.iterdir())):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        sha.update(f"{path.name} {content}\n".encode())
+        sha.update(f"{path.name} {digest_of_file(path)}\n".encode())
     return sha.hexdigest()
 
 

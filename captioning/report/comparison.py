@@ -40,9 +40,11 @@ class Test:
 
     references: dict[ImageId, list[str]]
     scorer: Scorer | None
-    systems: dict[int, list[list[Statistics]]] = field(default_factory=dict)  # by place
+    # statistics of each run, and what it shares with others (`in_pairs`), by place
+    systems: dict[int, tuple[list[list[Statistics]], Sequence[object]]] = field(
+        default_factory=dict
+    )
     groups: list[str] = field(default_factory=list)  # of the images, if a system has them
-    pairs: dict[int, Sequence[object]] = field(default_factory=dict)  # see `in_pairs`
 
     def add(self, index: int, runs: Sequence[Captions], pairs: Sequence[object]) -> None:
         """Compute the metrics again for the runs of a system, beside the means that they have."""
@@ -53,7 +55,7 @@ class Test:
         means = [score.name for score in SCORES.values() if score.mean]
         scored = with_means([*map(self.score, ordered)], ordered, means)
         if scored[0]:
-            self.systems[index], self.pairs[index] = scored, pairs
+            self.systems[index] = scored, pairs
 
     def score(self, records: Sequence[CaptionRecord]) -> Sequence[Statistics]:
         captions = dict(enumerate(record.captions for record in records))
@@ -62,8 +64,8 @@ class Test:
     def compared(self) -> Compared:
         """All pairs of its systems; those of one run take the variance of training from others."""
         measured = {
-            index: measure(runs, self.groups, pairs=self.pairs[index])
-            for index, runs in self.systems.items()
+            index: measure(runs, self.groups, pairs=pairs)
+            for index, (runs, pairs) in self.systems.items()
         }
         every = list(measured.values())
         return {

@@ -1,7 +1,6 @@
 """Photographs, captions, scores, boxes and attention maps of a page, as plain values."""
 
 import base64
-import hashlib
 import io
 import os
 import warnings
@@ -20,7 +19,7 @@ from captioning.data.readers.captions import CaptionRecord
 from captioning.data.readers.parsing import ImageId
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError, quoted
-from captioning.files import JOIN, atomic_write
+from captioning.files import JOIN, atomic_write, sha256
 from captioning.metrics.metric import ATTENTION
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.maps import ATTENDED, Shown, quantise
@@ -58,8 +57,11 @@ class ImageEntry:
                 answer["words"] = self.words[index]
             if line.hallucinated:
                 answer["hallucinated"] = line.hallucinated
-        about_image = {"id": self.image_id, "references": self.references, "answers": answers}
-        return about_image | {"size": self.size} | ({"boxes": self.boxes} if self.boxes else {})
+        shown: Shown = {"id": self.image_id, "references": self.references, "answers": answers}
+        shown["size"] = self.size
+        if self.boxes:
+            shown["boxes"] = self.boxes
+        return shown
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ def address(images: Sequence[ImageEntry], folder: Path, embed_mb: float) -> None
         if within:
             image.address = data_uri("image/jpeg", image.jpeg)
             continue
-        file = folder / f"{hashlib.sha256(image.jpeg).hexdigest()[:20]}.jpg"
+        file = folder / f"{sha256(image.jpeg)[:20]}.jpg"
         folder.mkdir(exist_ok=True)
         if not file.is_file():
             with atomic_write(file) as written:

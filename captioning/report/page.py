@@ -185,12 +185,18 @@ def table_of(
     for place, system in enumerate(systems):
         scores = {name: system.score(name) for name in (*TABLED, *attention, *others)}
         known.append(scores | costs(system, cider, further=True))
-        about = {"label": system.label, "place": place, "runs": system.label_with_seeds}
-        rows.append(about | {"device": ", ".join(system.devices)})
+        rows.append(
+            {
+                "label": system.label,
+                "place": place,
+                "runs": system.label_with_seeds,
+                "device": ", ".join(system.devices),
+            }
+        )
     for row in published:
         known.append({name: Value(score) for name, score in row.scores.items()})
-        about = {"label": f"{row.system}, {row.source}", "place": None, "runs": ""}
-        rows.append(about | {"device": "", "caveat": row.caveat})
+        label = f"{row.system}, {row.source}"
+        rows.append({"label": label, "place": None, "runs": "", "device": "", "caveat": row.caveat})
     groups = {
         name: COST if is_cost(name) else score_called(name).group
         for name in known[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioning.config.registry import PACKAGE
 from captioning.data.words import ENGLISH, Language
+from captioning.files import digest_of_file
 from captioning.pretrained.library import is_untrained, library_digest
 from captioning.pretrained.named import checkpoint_path
 
@@ -36,10 +37,9 @@ LIBRARIES = (
 
 def file_record(file: object) -> dict[str, str]:
     """Name or address of a file with a digest of its content, for the provenance."""
-    if is_untrained(file):
-        return {"file": str(file), "sha256": library_digest(file)}
-    with checkpoint_path(file).open("rb") as content:
-        return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+    is_folder = is_untrained(file)
+    digest = library_digest(file) if is_folder else digest_of_file(checkpoint_path(file))
+    return {"file": str(file), "sha256": digest}
 
 
 def software(language: Language) -> dict[str, Any]:

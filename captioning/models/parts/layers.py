@@ -7,7 +7,6 @@ of queries, keys, values and outputs have biases, which Eq. 1-3 lack.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -35,8 +34,7 @@ class Attended(NamedTuple):
     weights: Tensor | None  # if needed
 
 
-@dataclass(frozen=True)
-class LayerOutput:
+class LayerOutput(NamedTuple):
     """Result of a layer of the decoder."""
 
     hidden: Tensor  # `[B, N, T, E]`

@@ -167,10 +167,6 @@ class Memory(Part):
             torch.cat((x, own.to(x.dtype).expand(x.shape[0], -1, -1, -1)), dim=-2)
             for x, own in zip((key, value), more, strict=True)
         )
-        return (
-            key,
-            value,
-            None
-            if mask is None
-            else nn.functional.pad(mask, (0, slots), value=mask.dtype == torch.bool),
-        )
+        if mask is not None:
+            mask = nn.functional.pad(mask, (0, slots), value=mask.dtype == torch.bool)
+        return key, value, mask

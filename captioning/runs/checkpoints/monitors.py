@@ -12,7 +12,7 @@ from captioning.errors import CaptioningError
 from captioning.machine import is_rank_zero
 from captioning.metrics.metric import ATTENTION, BLEU_ALONE, MAIN, WORDING
 from captioning.metrics.statistics import is_constant
-from captioning.metrics.table import SCORES, scores_of
+from captioning.metrics.table import SCORES, score_called, scores_of
 
 LOSS = "val/nll"
 OF_TRAINING = ("train/", "lr-", "seconds")
@@ -36,7 +36,9 @@ def check_monitors(settings: RunSettings) -> None:
                 f"{setting} is not computed with metrics.val={metrics}; choose one of "
                 f"{', '.join([*scores, LOSS])}, or add its metric"
             )
-        best, mode = _best(monitor), settings.callbacks.parts[name].get("mode")
+        score = score_called(monitor.removeprefix("val/"))
+        best = "min" if monitor.endswith("/nll") else score.best
+        mode = settings.callbacks.parts[name].get("mode")
         if None not in (best, mode) and mode != best:
             raise CaptioningError(
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
@@ -49,8 +51,7 @@ def check_monitors(settings: RunSettings) -> None:
 def _check_compares_scores(settings: RunSettings, scores: Sequence[str]) -> None:
     """Refuse to choose a beam width by a monitor that no search changes."""
     monitor = settings.callbacks.checkpoint.monitor
-    name = monitor.removeprefix("val/")
-    if monitor not in scores and not (name in SCORES and SCORES[name].metric):
+    if monitor not in scores and not score_called(monitor.removeprefix("val/")).metric:
         raise CaptioningError(
             f"decoding.beam_widths={settings.decoding.beam_widths} compares the scores of "
             f"captions, and callbacks.checkpoint.monitor={monitor} is none: set "
@@ -70,11 +71,6 @@ def choose_loss(config: DictConfig, instead_of: Collection[str] = ()) -> bool:
         if callback and callback.get("monitor") in instead_of:
             callback.monitor, callback.mode, chosen = LOSS, "min", True
     return chosen
-
-
-def _best(monitor: str) -> str | None:
-    name = monitor.removeprefix("val/")
-    return "min" if monitor.endswith("/nll") else SCORES[name].best if name in SCORES else None
 
 
 def choose_loss_if_constant(config: DictConfig, examples: Sequence[Example]) -> bool:

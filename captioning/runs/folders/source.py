@@ -26,6 +26,9 @@ FOLDER = "source"
 
 log = logging.getLogger(__name__)
 
+# a module as it was when it was first asked for, which is what a long process has imported
+_content = functools.cache(Path.read_bytes)
+
 
 class _Finder(ModuleFinder):
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
@@ -100,12 +103,3 @@ def _named(config: Config) -> list[str]:
         texts = value if isinstance(value, list) else [value]
         names += [text.replace(":", ".") for text in map(str, texts) if DOTTED.fullmatch(text)]
     return names
-
-
-@functools.cache
-def _content(file: Path) -> bytes:
-    """The module as it was when it was first asked for.
-
-    That is what a long process has imported.
-    """
-    return file.read_bytes()

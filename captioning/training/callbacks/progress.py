@@ -60,7 +60,7 @@ class Progress(TQDMProgressBar):
             self._estimated = True
             if left := self._left(trainer):
                 self._write(f"training will take about {duration(left)}")
-        if not self.refresh_rate and time.monotonic() >= self._next:
+        if not self.refresh_rate and now >= self._next:
             self._write(self._line(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
