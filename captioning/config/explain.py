@@ -50,8 +50,7 @@ BY_NAME = {
 }
 OF_LIBRARIES = {  # beginnings of ValueErrors and RuntimeErrors of Hydra and PyTorch
     "Config group override": "a group of settings cannot be null: a part of a model is left out "
-    "with a dot, as in "
-    "model.encoder=null; of another group, set what is in it to null, one by one",
+    "with a dot, as in model.encoder=null; of another group, set what is in it to null, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so "
     "large",
     "DataLoader worker": "a process that reads images was killed, perhaps because memory or shared "

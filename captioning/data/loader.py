@@ -35,7 +35,7 @@ class Loader(DataLoader[T]):
     message unchanged; PyTorch would replace the message by the worker's traceback.
     """
 
-    def __init__(self, fetch: Callable[[Any], T], num_workers: int = 0, **settings: Any):
+    def __init__(self, fetch: Callable[[Any], T], num_workers: int, **settings: Any):
         super().__init__(
             _Fetched(fetch),
             batch_size=None,

@@ -67,14 +67,11 @@ def main(config: DescribeSettings) -> None:
     if config.images:
         numbers["photographs"], of_images, pairs = describe_images(splits, root, drawn)
         locations |= of_images
-    numbers["data"] = (
-        config.composed.choices.data
-        if data.get("root") is None
-        else f"{config.composed.choices.data} in {data['root']}"
-    )
-    numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data[
-        "vocabulary"
-    ]
+    numbers["data"] = config.composed.choices.data
+    if data.get("root") is not None:
+        numbers["data"] += f" in {data['root']}"
+    chosen = {name: data[name] for name in ("language", "tokens", "max_words")}
+    numbers["settings"] = chosen | data["vocabulary"]
     findings, first = find_problems(numbers, locations, refusal), output
     for number in count(2):
         if not (output / "index.html").exists():

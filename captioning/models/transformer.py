@@ -99,7 +99,7 @@ class Transformer(ParallelCaptioner):
             raise ValueError(
                 f"a prefix of {d_image} features cannot precede words of {d_model}; make them equal"
             )
-        levels = self.encoder.depth if conditioning == "meshed" else None
+        levels = self.encoder.depth if conditioning == "meshed" else 0
         self.heads = heads * (levels or 1)  # maps of a layer
         stack = (
             PrefixLayer(d_model, heads, d_ff, dropout, norm, biases=biases)

@@ -114,8 +114,7 @@ def write_folder(
         if not (file.with_suffix(".py").is_file() or (file / "__init__.py").is_file()):
             raise CaptioningError(
                 f"checkpoint={checkpoint} has parts of the module {quoted(module)}, which nobody "
-                "else has: put its "
-                f"source into {source}, and it travels with the captioner"
+                f"else has: put its source into {source}, and it travels with the captioner"
             )
     scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
     record, score = None, saved.score
@@ -167,7 +166,7 @@ def card(
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     data = config.get("choices", {}).get("data") or "its data set"
-    title, images = _title_and_images(config)
+    title, images = _title(config), config["backbone"].get("images", 1)
     scores, results = {}, []
     if record is not None:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
@@ -223,13 +222,12 @@ def card(
     return f"{text}\n"
 
 
-def _title_and_images(config: Config) -> tuple[str, int]:
-    """Name the model and its backbone; and how many images a caption may be of."""
-    images = config["backbone"].get("images", 1)
+def _title(config: Config) -> str:
+    """Name the model and its backbone."""
     backbone = config["backbone"].get("of", config["backbone"])
     chosen = config.get("choices", {}).get("model")
     model = config["model"].get("title") or chosen or class_name(config["model"])
-    return f"{model} on {backbone.get('name') or class_name(backbone)}", images
+    return f"{model} on {backbone.get('name') or class_name(backbone)}"
 
 
 def _plain(text: object) -> str:

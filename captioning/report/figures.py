@@ -24,7 +24,7 @@ from captioning.metrics.contrasts import ALPHA
 from captioning.metrics.metric import OTHER
 from captioning.metrics.table import HEADLINE, score_called
 from captioning.report.comparison import Compared, both_ways, interval_content
-from captioning.report.systems import System
+from captioning.report.systems import System, runs_of
 
 DPI = 200
 # of the learning curves, beside training losses and a user's scores: columns of `metrics.csv`,
@@ -117,7 +117,7 @@ def curves(systems: Sequence[System]) -> Figure:
 
     Each system has its mean over seeds, and their deviation.
     """
-    history = [row for system in systems for run in system.runs for row in run.history]
+    history = [row for run in runs_of(systems) for row in run.history]
     objectives = sorted({system.objective for system in systems})
     # apart, because an objective may measure the likelihood of other captions than references
     rows = [("train/nll", f"training loss,\n{name} (nats per word)", name) for name in objectives]

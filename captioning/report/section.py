@@ -20,7 +20,7 @@ from captioning.report.figures import as_svg, curves, intervals, matrix, save
 from captioning.report.page import Table
 from captioning.report.published import Published, published_rows
 from captioning.report.runs import Run
-from captioning.report.systems import System
+from captioning.report.systems import System, runs_of
 from captioning.report.tables import TEST_IMAGES, markdown, score_names
 
 
@@ -34,7 +34,7 @@ class Section(Table):
 
     @property
     def runs(self) -> list[Run]:
-        return [run for system in self.systems for run in system.runs]
+        return runs_of(self.systems)
 
     @classmethod
     def build(
@@ -52,7 +52,7 @@ class Section(Table):
             untrained: rows of `untrained_rows`, of any data.
             config: the settings.
         """
-        runs = [run for system in systems for run in system.runs]
+        runs = runs_of(systems)
         published, hints = _published(runs, config.published)
         digest = runs[0].provenance.data_digest
         published += [row for data, row in untrained if data == digest]

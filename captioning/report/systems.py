@@ -82,6 +82,10 @@ class System:
         return points
 
 
+def runs_of(systems: Iterable[System]) -> list[Run]:
+    return [run for system in systems for run in system.runs]
+
+
 def mean(values: Iterable[float | None]) -> Value | None:
     """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -182,7 +186,7 @@ class Labels:
         chosen: Sequence[Mapping[str, str]],
         settings: Sequence[Mapping[str, str]],
         shared: Collection[str],
-        usual: str | None = None,
+        usual: str | None,
     ):
         self.chosen = chosen
         self.usual = usual

@@ -23,7 +23,7 @@ from captioning.metrics.statistics import NO_PENALTY
 from captioning.metrics.table import HEADLINE, HEADLINES, SCORES, score_called
 from captioning.report.published import Published
 from captioning.report.runs import Run
-from captioning.report.systems import System, Value, shared_choices
+from captioning.report.systems import System, Value, runs_of, shared_choices
 
 # of all tables, whatever was scored
 TABLED = [name for name, score in SCORES.items() if score.group in (MAIN, BLEU_ALONE, WORDING)]
@@ -82,7 +82,7 @@ def costs(system: System, cider: float | None, further: bool = False) -> dict[st
 
 def score_names(systems: Sequence[System], *groups: str) -> list[str]:
     """The scores that systems have of these groups, a user's own last."""
-    names = {name for system in systems for run in system.runs for name in run.scores}
+    names = {name for run in runs_of(systems) for name in run.scores}
     ordered = [*SCORES, *sorted(names - SCORES.keys())]
     return [name for name in ordered if name in names and score_called(name).group in groups]
 
@@ -172,7 +172,7 @@ def _cells(system: System, names: Sequence[str], best: Best) -> list[str]:
     return cells
 
 
-def narrow_table(systems: Sequence[System], columns: int, asked: Sequence[str] = ()) -> str:
+def narrow_table(systems: Sequence[System], columns: int, asked: Sequence[str]) -> str:
     """Format as many headline scores as `columns` have room for, and say which are left out.
 
     Those of the metrics that are `asked` for, a user's own, and the last ones stay the longest.
@@ -257,10 +257,10 @@ def best_scores(systems: Sequence[System]) -> Best:
 
 def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     """Sentences on a table: its sizes, the day, the system that leads it, what all share."""
-    runs = [run for system in systems for run in system.runs]
-    images = max((run.provenance.images_tested for run in runs), default=0)
+    runs = runs_of(systems)
+    images = max(run.provenance.images_tested for run in runs)
     sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
-    counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
+    counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items())
     leader = systems[0]
     data = ", ".join(dict.fromkeys(run.data for run in runs))
     sentences = [f"{data}: {counted}; written on {date.today():%d %B %Y}"]
@@ -274,12 +274,12 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 
 def collapsed(systems: Sequence[System]) -> list[str]:
     """A warning for each run that gives far too many images the same caption."""
-    runs = [run for system in systems for run in system.runs]
-    return [f"Warning, {quoted(run.folder)}: {run.collapsed}" for run in runs if run.collapsed]
+    runs = [run for run in runs_of(systems) if run.collapsed]
+    return [f"Warning, {quoted(run.folder)}: {run.collapsed}" for run in runs]
 
 
 def of_all(systems: Sequence[System]) -> list[str]:
     """A sentence on what all systems chose, which their labels leave out; or none."""
-    shared = shared_choices([run for system in systems for run in system.runs])
+    shared = shared_choices(runs_of(systems))
     chosen = ", ".join(f"{key}={value}" for key, value in shared.items())
     return [f"All systems here have {chosen}"] if chosen else []

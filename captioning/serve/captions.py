@@ -88,9 +88,15 @@ class ServedCaptioner(TrainedCaptioner):
             if caption.words and not self.no_attention_reason:
                 for kept in self.attention_record("", caption.decoded, [features]):
                     maps = quantise(kept.maps, backbone.transform.frame(image))
-            score = round(caption.score, 4)
-            shown = {"caption": caption.caption, "words": caption.words, "score": score}
-            captions.append(shown | {"confidence": caption.confidence, "maps": maps})
+            captions.append(
+                {
+                    "caption": caption.caption,
+                    "words": caption.words,
+                    "score": round(caption.score, 4),
+                    "confidence": caption.confidence,
+                    "maps": maps,
+                }
+            )
         return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
 
 

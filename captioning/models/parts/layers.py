@@ -160,7 +160,7 @@ class InterAttention(nn.Module):
         heads: int,
         dropout: float,
         norm: Norm,
-        levels: int | None = None,
+        levels: int = 0,
         biases: bool = False,
     ):
         super().__init__()
@@ -169,7 +169,7 @@ class InterAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model, bias=biases)
         self.norm = ResidualNorm(d_model, norm)
         self.dropout = dropout
-        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels or 0))
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(levels))
 
     def image(self, levels: Sequence[Tensor]) -> KeyValue:
         """Keys and values `[B, H, L, A]` of encoded images, once for all captions.
@@ -251,8 +251,8 @@ class DecoderLayer(nn.Module):
         d_ff: int,
         dropout: float,
         norm: Norm,
-        levels: int | None,
-        biases: bool = False,
+        levels: int,
+        biases: bool,
     ):
         super().__init__()
         self.self_attention = SelfAttention(d_model, heads, dropout, norm, biases=biases)

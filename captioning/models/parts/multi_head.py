@@ -128,7 +128,7 @@ def _explicit(
 class MultiHeadProjection(nn.Module):
     """P = `outputs` linear maps of Eq. 1 in one matrix product, split into heads."""
 
-    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int, biases: bool = False):
+    def __init__(self, d_source: int, d_model: int, heads: int, outputs: int, biases: bool):
         super().__init__()
         if d_model % heads:
             raise ValueError(

@@ -255,8 +255,7 @@ class Dot(Score):
         if d_context != d_query and not project:
             raise ValueError(
                 f"a dot product needs equal widths: a context vector has {d_context} features and "
-                f"a query {d_query}; "
-                f"set project=true or the width of the cell to {d_context}"
+                f"a query {d_query}; set project=true or the width of the cell to {d_context}"
             )
         self.query = (
             nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()

@@ -125,9 +125,7 @@ def completed_settings(config: Config, known: Config, modules: Modules = None) -
     return settings
 
 
-def default_settings(
-    settings: Config, lacking: Iterable[str], modules: Modules = None
-) -> dict[str, Any]:
+def default_settings(settings: Config, lacking: Iterable[str], modules: Modules) -> dict[str, Any]:
     """The defaults of the schema, and of the classes of parts with `lacking` settings, by key.
 
     Example:
