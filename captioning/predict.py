@@ -130,11 +130,7 @@ def caption_files(
         from captioning.captioner import TrainedCaptioner
 
         captioner = TrainedCaptioner.from_checkpoint(
-            config.checkpoint,
-            config.device,
-            config.search,
-            config.modules,
-            config.bfloat16,
+            config.checkpoint, config.device, config.search, config.modules, config.bfloat16
         )
     panels = None
     if config.attention:

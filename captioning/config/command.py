@@ -66,11 +66,7 @@ class Command:
     """
 
     def __init__(
-        self,
-        main: Callable[[Any], object],
-        config: Path,
-        schema: type[Settings],
-        words: str | None,
+        self, main: Callable[[Any], object], config: Path, schema: type[Settings], words: str | None
     ):
         @functools.wraps(main)
         def checked(config: DictConfig) -> object:

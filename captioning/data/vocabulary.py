@@ -46,10 +46,7 @@ class Vocabulary:
 
     @classmethod
     def from_captions(
-        cls,
-        captions: Iterable[Sequence[str]],
-        min_count: int = 5,
-        max_size: int = 10000,
+        cls, captions: Iterable[Sequence[str]], min_count: int = 5, max_size: int = 10000
     ) -> Self:
         """Keep the words that occur at least `min_count` times.
 

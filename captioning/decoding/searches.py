@@ -74,8 +74,7 @@ def sample(
     n: Annotated[Samples, "samples: the most probable is the caption"] = 1,
     temperature: Annotated[Positive, "temperature: higher gives more surprising captions"] = 1.0,
     top_k: Annotated[
-        PositiveInt | None,
-        "number of candidate words: samples from this many most probable words",
+        PositiveInt | None, "number of candidate words: samples from this many most probable words"
     ] = None,
     top_p: Annotated[
         float,

@@ -20,14 +20,7 @@ from captioning.metrics.metric import (
     first_pairs,
     main_score,
 )
-from captioning.metrics.statistics import (
-    NO_PENALTY,
-    SMALL,
-    TINY,
-    Array,
-    MetricResult,
-    Statistics,
-)
+from captioning.metrics.statistics import NO_PENALTY, SMALL, TINY, Array, MetricResult, Statistics
 
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 UNPENALISED = tuple(name + NO_PENALTY for name in BLEU_NAMES)

@@ -17,14 +17,7 @@ from pycocoevalcap.spice import get_stanford_models, spice
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError
 from captioning.metrics.java import Java, java_version
-from captioning.metrics.metric import (
-    PYCOCOEVALCAP,
-    Images,
-    Metric,
-    Texts,
-    first_pairs,
-    main_score,
-)
+from captioning.metrics.metric import PYCOCOEVALCAP, Images, Metric, Texts, first_pairs, main_score
 from captioning.metrics.statistics import MetricResult
 
 JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions

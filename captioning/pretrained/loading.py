@@ -13,12 +13,7 @@ from typing import Any
 
 from captioning.errors import CaptioningError, listed, naming
 from captioning.files import LARGEST_JSON, MAX_TEXT, read_bytes
-from captioning.pretrained.library import (
-    CONFIG,
-    read_folder,
-    read_settings,
-    tensor_shapes,
-)
+from captioning.pretrained.library import CONFIG, read_folder, read_settings, tensor_shapes
 from captioning.pretrained.tokenizer import open_tokenizer
 
 INDEX, TOKENIZER = "model.safetensors.index.json", "tokenizer.json"

@@ -59,9 +59,7 @@ def publish(
     blocks: list[Any] = [reports.TableOfContents()]
     of_each = [
         reports.Runset(
-            name=part.title,
-            filters=_of_parts(workspaces, [part]),
-            groupby=[f"run.{GROUP.lower()}"],
+            name=part.title, filters=_of_parts(workspaces, [part]), groupby=[f"run.{GROUP.lower()}"]
         )
         for part in parts
     ]

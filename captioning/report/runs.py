@@ -18,12 +18,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.metrics.statistics import IN_GROUP
 from captioning.metrics.table import HEADLINES
-from captioning.runs.evaluation.captions import (
-    CaptionRecord,
-    add_scores,
-    collapse,
-    read_records,
-)
+from captioning.runs.evaluation.captions import CaptionRecord, add_scores, collapse, read_records
 from captioning.runs.folders.history import LARGEST, read_history
 from captioning.runs.folders.record import completed_settings
 from captioning.runs.settings import each_setting, is_in, read_runs

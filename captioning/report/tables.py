@@ -120,10 +120,7 @@ def markdown(
 
 
 def _main_table(
-    systems: Sequence[System],
-    published: Sequence[Published],
-    alike: Sequence[str],
-    best: Best,
+    systems: Sequence[System], published: Sequence[Published], alike: Sequence[str], best: Best
 ) -> str:
     """The main scores of systems, then of published rows, in italics."""
     known = {name for row in published for name in row.scores}

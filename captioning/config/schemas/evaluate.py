@@ -4,11 +4,7 @@ from typing import Any, Literal
 
 from omegaconf import open_dict
 
-from captioning.config.settings import (
-    CaptionerSettings,
-    Settings,
-    check_folder,
-)
+from captioning.config.settings import CaptionerSettings, Settings, check_folder
 from captioning.config.types import Distinct, Name, PathText, Seconds, given_path
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens

@@ -144,13 +144,7 @@ SYSTEMS = {
     "model.decoder_layers={decoder_layers} model.dropout={opt[dropout]:g}" + REGIONS,
 }
 """Settings by `caption_model`, with sizes of the weights `w` and options `opt` of the training."""
-DEFAULTS = {
-    "dropout": 0.1,
-    "ctx_drop": 0,
-    "num_heads": 8,
-    "num_att_heads": 8,
-    "max_length": 0,
-}
+DEFAULTS = {"dropout": 0.1, "ctx_drop": 0, "num_heads": 8, "num_att_heads": 8, "max_length": 0}
 ONLY = {
     "logit_layers": 1,
     "decide_length": "none",

@@ -19,10 +19,7 @@ from captioning.pretrained.allocation import AllocationLimit
 from captioning.pretrained.library import tensor_shapes
 from captioning.runs.checkpoints.checkpoint import load_checkpoint
 from captioning.runs.checkpoints.digest import digest
-from captioning.runs.checkpoints.networks import (
-    fill_network,
-    with_checkpoint_context,
-)
+from captioning.runs.checkpoints.networks import fill_network, with_checkpoint_context
 from captioning.runs.settings import differing, each_setting, list_differences
 from captioning.tokens import FROM_CHECKPOINT
 

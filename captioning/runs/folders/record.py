@@ -24,13 +24,7 @@ from captioning.machine import is_rank_zero
 from captioning.runs.folders.choices import FREE, result_settings
 from captioning.runs.folders.folder import in_sweep, is_being_written, plain_folder, run_folder
 from captioning.runs.folders.source import FOLDER
-from captioning.runs.settings import (
-    differing,
-    each_setting,
-    is_in,
-    list_differences,
-    read_settings,
-)
+from captioning.runs.settings import differing, each_setting, is_in, list_differences, read_settings
 
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
 """Settings that digests stand for: the same weights may lie in another file."""
@@ -230,10 +224,7 @@ def _candidates(
 
 
 def _read(
-    folders: Iterable[Path],
-    identity: Mapping[str, str],
-    settings: Config,
-    must_read: bool = False,
+    folders: Iterable[Path], identity: Mapping[str, str], settings: Config, must_read: bool = False
 ) -> list[Earlier]:
     """The runs in folders, compared with the present one; a damaged one is left out, or raises."""
     runs = []

@@ -60,11 +60,7 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        config: DictConfig,
-        settings: RunSettings,
-        identity: Mapping[str, str],
-        precision: str,
+        self, config: DictConfig, settings: RunSettings, identity: Mapping[str, str], precision: str
     ):
         self._config, self._settings, self._identity = config, settings, identity
         self._source = own_source(settings.plain)
