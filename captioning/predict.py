@@ -74,8 +74,7 @@ def main(config: PredictSettings) -> None:
 class ErrorCounter:
     """Print and count what could not be captioned."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    count = 0
 
     def add(self, message: object) -> None:
         """Print a line."""

@@ -37,6 +37,8 @@ EXPECTED = (
     ValidationError,
     OSError,
     BadZipFile,
+    BrokenExecutor,
+    UnicodeError,
     YAMLError,
 )
 # other ValueErrors are defects of the program; these modules are not imported for their exceptions
@@ -64,19 +66,17 @@ AMBIGUOUS = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?
 
 def is_expected(error: BaseException) -> bool:
     """Return True for errors of settings, files or the network, not of the program."""
-    expected = (
-        isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor))
+    return (
+        isinstance(error, EXPECTED)
         or _of_library(error) is not None
         or misfit(error)
+        or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
     )
-    return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
 
 
 def explain(error: BaseException) -> str:
     """Explain an exception in one line, after its notes (`add_note`), such as a file name."""
-    return one_line(
-        "".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error)
-    )
+    return one_line(": ".join([*getattr(error, "__notes__", ()), _message(error)]))
 
 
 def _message(error: BaseException) -> str:

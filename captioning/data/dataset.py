@@ -4,6 +4,7 @@ B images of C channels, L context vectors of D features, H rows and W columns of
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,11 +40,12 @@ class Inputs(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class ImageFiles:
     """Photographs decoded on demand: `Inputs` of a trainable backbone."""
 
-    def __init__(self, paths: Sequence[Path], transform: Reading):
-        self.paths, self.transform = paths, transform
+    paths: Sequence[Path]
+    transform: Reading
 
     def at(self, epoch: int) -> "ImageFiles":
         """The photographs in views drawn for `epoch`, since nothing is cached."""
@@ -63,24 +65,25 @@ class ImageFiles:
             backbone.measure_scale(self.rows(indices.tolist()))
 
 
+@dataclass(frozen=True)
 class Views:
     """Several views of the same photographs.
 
     Each epoch draws one per photograph, independent of batches.
     """
 
-    def __init__(self, views: Sequence[Inputs], seed: int):
-        self._views, self._seed = list(views), seed
+    views: Sequence[Inputs]
+    seed: int
 
     def rows(self, indices: Sequence[int], epoch: int) -> Tensor:
         """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
-        keys = ((self._seed, epoch, index, _STREAM) for index in indices)
+        keys = ((self.seed, epoch, index, _STREAM) for index in indices)
         drawn = np.array([np.random.default_rng(key).random() for key in keys])
-        count = len(self._views)
+        count = len(self.views)
         shown = count - 1 - (count * drawn).astype(int)  # counted from the last
         groups = [(shown == number).nonzero()[0] for number in range(count)]
         rows = []
-        for view, group in zip(self._views, groups, strict=True):
+        for view, group in zip(self.views, groups, strict=True):
             if len(group):
                 now = view.at(epoch) if isinstance(view, ImageFiles) else view
                 rows.append(now.rows([indices[position] for position in group]))

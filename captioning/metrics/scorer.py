@@ -163,7 +163,7 @@ class Scorer:
         self, positions: Sequence[int], captions: Mapping[int, str | Sequence[str]]
     ) -> list[MetricResult]:
         """What each metric makes of the captions, as written or tokenised."""
-        groups: list[Sequence[str]] = []
+        groups = []
         for position in positions:
             given = captions[position]
             groups.append([given] if isinstance(given, str) else given)

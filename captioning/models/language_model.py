@@ -96,9 +96,9 @@ class LanguageModel(ParallelCaptioner):
                 f"conditioning={conditioning}"
             )
         check_sizes("model.architecture", architecture)
-        ours = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BOS}
-        ours |= {"eos_token_id": EOS, "add_cross_attention": self.cross}
-        config = AutoConfig.for_model(**architecture | ours)
+        ours = {"vocab_size": vocab_size, "add_cross_attention": self.cross}
+        tokens = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+        config = AutoConfig.for_model(**architecture | ours | tokens)
         if dropout is not None:
             shares = [name for name in vars(config) if name.endswith(("pdrop", "dropout"))]
             config.update(dict.fromkeys(shares, dropout))

@@ -134,8 +134,9 @@ class Recurrent(Captioner):
 
         Without `sampled`, attention uses its `mode` and there is no policy.
         """
-        passed = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
-        hidden, looks, attention = passed.hidden, passed.looks, None
+        state = self.start(context, tokens.shape[1])
+        hidden, looks, _ = self._read(state, tokens, sampled, uniform)
+        attention = None
         if need_weights and self.attends:
             attention = self.encoder.to_input_grid(_joined(look.alpha for look in looks))
         if sampled is None:

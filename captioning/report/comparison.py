@@ -87,7 +87,7 @@ def compare_runs(
     that `captions.jsonl` has. Functions of the user that split captions are in `modules`. Runs with
     equal values of the setting `paired` belong together, see `contrast`.
     """
-    tests: dict[object, Test] = {}
+    tests = {}
     left_out = []
     for index, system in enumerate(systems):
         try:

@@ -169,7 +169,9 @@ class SelfAttentionLayers(LayeredEncoder):
         x = self.project(x)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
-        x = dropout(self._placed(x, context), self.dropout, self.training)
+        if self.positions is not None:  # which begin anew in each image
+            x = self.positions(x.unflatten(1, (context.images, -1))).flatten(1, 2)
+        x = dropout(x, self.dropout, self.training)
         for norm in self.batch_norms[1:]:
             x = norm(x, context.mask)
         scale, allowed = image_mask_and_scale(context, self.scale, self.d_attn)
@@ -180,12 +182,6 @@ class SelfAttentionLayers(LayeredEncoder):
             levels.append(x)
             maps += [] if weights is None else [weights]
         return [replace(context, vectors=self.norm(level)) for level in levels or [x]], maps
-
-    def _placed(self, x: Tensor, context: ContextSet) -> Tensor:
-        if self.positions is None:
-            return x
-        images = x.unflatten(1, (context.images, -1))  # positions begin anew in each
-        return self.positions(images).flatten(1, 2)
 
 
 class Pooled(Encoder):

@@ -68,7 +68,7 @@ class RunFolder:
         self.path = self._earlier or run_folder(settings)
         self._kept = self._earlier is not None  # whatever comes
         record = self._read()
-        self.precision: str = record.precision or precision
+        self.precision = record.precision or precision
         if self.result is not None:
             OmegaConf.update(config, "folder", str(self.path))
         if self.finished:

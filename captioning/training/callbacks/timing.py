@@ -52,11 +52,10 @@ class Throughput(Callback):
     synchronisation occurs.
     """
 
-    def __init__(self) -> None:
-        self._captions: Tensor | int = 0
-        self._seconds = 0.0
-        self._start: float | None = None
-        self._logged = 0
+    _captions: Tensor | int = 0
+    _seconds = 0.0
+    _start: float | None = None
+    _logged = 0
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         if self._start is None:
