@@ -161,5 +161,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except CaptioningError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(f"error: {error}")

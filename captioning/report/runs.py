@@ -9,9 +9,9 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic import BaseModel, Field, SkipValidation
 
-from captioning.config.types import Config
+from captioning.config.types import Config, PositiveInt, Seed, between
 from captioning.data.readers.captions import HINT
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
@@ -41,16 +41,13 @@ SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Score = Annotated[float, Field(allow_inf_nan=False)] | None  # whatever a run has computed
-Tested = Annotated[int, Field(ge=1)]
 
 
-class Provenance(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class Provenance(BaseModel, strict=True):
     data_digest: Line | None = None
-    images_tested: Tested | None = None
-    images_of_split: Tested | None = None
-    parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
+    images_tested: PositiveInt | None = None
+    images_of_split: PositiveInt | None = None
+    parameters: dict[Line, Annotated[int, between(0, 10**15)]] = {}
     seconds_to_best: Number | None = None
     seconds_trained: Number | None = None
     device: Line = "?"
@@ -73,14 +70,12 @@ class Provenance(BaseModel):
 
 class RunProvenance(Provenance):
     data_digest: Line
-    images_tested: Tested
-    images_of_split: Tested
+    images_tested: PositiveInt
+    images_of_split: PositiveInt
 
 
-class TestRecord(BaseModel):
+class TestRecord(BaseModel, strict=True):
     """Contents of `scores.json`; null stands for a score that could not be computed."""
-
-    model_config = ConfigDict(strict=True)
 
     scores: dict[Line, Score]
     views: dict[Line, dict[Line, Score]] = {}
@@ -102,13 +97,11 @@ class TestRecord(BaseModel):
         }
 
 
-class Run(BaseModel):
+class Run(BaseModel, coerce_numbers_to_str=True):
     """One tested run."""
 
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
     name: Line  # the experiment's, or the data set's
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    seed: Annotated[Seed, Field(strict=True)]
     model: Annotated[Line, Field(min_length=1)]  # such as `sat_soft`
     data: Line  # such as `coco`
     experiment: Line  # its file in `conf/experiment`, `null` for a run of none

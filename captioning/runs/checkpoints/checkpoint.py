@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError, model_validator
+from pydantic import BaseModel, InstanceOf, ValidationError, model_validator
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -35,10 +35,9 @@ Content = dict[str, Any]
 """Of the file of a checkpoint: tensors and plain values by name."""
 
 
-class Checkpoint(BaseModel):
+class Checkpoint(BaseModel, strict=True, arbitrary_types_allowed=True):
     """The parts of a checkpoint that captioning needs."""
 
-    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     path: Path
     config: Config  # of the run, resolved
     words: list[InstanceOf[str]] | str  # `Vocabulary.saved`

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from captioning.files import LARGEST_MAPS, atomic_write, read_arrays, refuse_damage
 
@@ -36,9 +36,7 @@ class AttentionRecord:
     labels: tuple[str, ...] = ()  # of the vectors, if they have no place on a photograph
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Entry(BaseModel, strict=True):
     image_id: int | str
     words: list[str]
     maps: Annotated[list[str], Field(min_length=1)]
