@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.settings import CaptionerSettings
-from captioning.config.types import BatchSize, PathText, given_path
+from captioning.config.types import BatchSize, GivenPath, PathText, given_path
 from captioning.data.readers.ids import file_name
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import JOIN, SUFFIXES, find_images, to_json
@@ -43,7 +43,7 @@ class PredictSettings(CaptionerSettings):
     """images per batch"""
     attention: bool
     """true: also draw attention maps, a PNG and a PDF per image"""
-    panels: PathText
+    panels: GivenPath
     """the folder of the panels, and of attention.npz"""
     maps: str
     """all: a row per layer and head; or a single one, 'inter 1 5'"""
@@ -133,7 +133,7 @@ def caption_files(
         )
     panels = None
     if config.attention:
-        panels = Panels(given_path(config.panels), captioner, config.maps, config.save_attention)
+        panels = Panels(config.panels, captioner, config.maps, config.save_attention)
 
     def readable() -> "Iterator[tuple[tuple[Path, ...], tuple[Tensor, ...]]]":
         for paths in examples:

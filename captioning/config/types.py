@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from annotated_types import DocInfo, Ge, Gt, Interval, MinLen
-from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    validate_call,
+)
 
 from captioning.errors import CaptioningError, did_you_mean, naming, ours_for, quoted
 
@@ -86,6 +94,7 @@ PixelRange = Annotated[
 ]
 UserPath = Annotated[Path, Strict(False), AfterValidator(given_path)]
 PathText = Annotated[str, AfterValidator(_named)]
+GivenPath = Annotated[UserPath, BeforeValidator(_named)]  # of a setting that is a path alone
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Config = dict[str, Any]
 """Settings as plain values."""

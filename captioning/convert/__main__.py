@@ -17,7 +17,7 @@ from omegaconf import OmegaConf, open_dict
 from captioning.config.command import command, composition, start
 from captioning.config.registry import CONF, validate_arguments
 from captioning.config.settings import Settings
-from captioning.config.types import Config, Count, PathText, given_path
+from captioning.config.types import Config, Count, GivenPath
 from captioning.errors import CaptioningError, did_you_mean, quoted
 from captioning.files import atomic_folder, write_text
 from captioning.runs.provenance import file_record
@@ -33,11 +33,11 @@ class ConvertSettings(Settings):
 
     source: str
     """name of the project, such as self_critical; an unknown one lists them"""
-    weights: PathText
+    weights: GivenPath
     """its checkpoint"""
-    vocabulary: PathText
+    vocabulary: GivenPath
     """its words, in the file or folder that the project keeps them in"""
-    output: PathText
+    output: GivenPath
     """new folder"""
     heads: Count | None
     """number of heads, which files of meshed_memory do not tell; null: as published"""
@@ -51,12 +51,12 @@ def main(config: ConvertSettings) -> None:
         raise CaptioningError(
             f"source={quoted(config.source)} is not known.{hint} Sources: {', '.join(SOURCES)}"
         )
-    output = given_path(config.output)
+    output = config.output
     if output.exists():
         raise CaptioningError(f"output={quoted(output)} exists: set another output")
     # imported here, because PyTorch takes seconds
     source: Any = import_module(f"captioning.convert.sources.{config.source}")
-    weights, vocabulary = given_path(config.weights), given_path(config.vocabulary)
+    weights, vocabulary = config.weights, config.vocabulary
     more = {} if config.heads is None else {"heads": config.heads}
     validate_arguments("convert", source.convert, more)
     converted: Converted = source.convert(weights, vocabulary, **more)

@@ -6,7 +6,7 @@ from itertools import count
 from captioning.config.command import command, start, while_read
 from captioning.config.explain import explain
 from captioning.config.settings import DataSettings, Settings, check_reader
-from captioning.config.types import Config, Length, PathText, given_path
+from captioning.config.types import Config, GivenPath, Length
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 
@@ -21,7 +21,7 @@ class DescribeDataSettings(DataSettings):
 class DescribeSettings(Settings):
     """Settings of `captioning describe`."""
 
-    output: PathText
+    output: GivenPath
     """the folder of index.html and describe.json"""
     images: bool
     """true: read every image, 8,000 in about ten seconds; false: captions only"""
@@ -48,7 +48,7 @@ def main(config: DescribeSettings) -> None:
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
     skipped: list[Exception] = []
     splits = run_reader(reader, False, language, skipped, needed=("train",))
-    output = given_path(config.output)
+    output = config.output
     output.mkdir(parents=True, exist_ok=True)  # or hours of reading would be lost
     if config.images:
         splits, _ = find_on_disk(splits)  # absent ones are counted with others below

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from captioning.config.command import command, start, while_read
 from captioning.config.settings import PageSettings, Settings
-from captioning.config.types import PathText, between, given_path
+from captioning.config.types import GivenPath, PathText, between
 from captioning.data.words import ENGLISH
 from captioning.errors import CaptioningError, quoted
 from captioning.files import write_text
@@ -32,9 +32,9 @@ class GallerySettings(PageSettings):
 class ReportSettings(Settings):
     """Settings of `captioning report`."""
 
-    runs: PathText
+    runs: GivenPath
     """all tested runs below this folder"""
-    output: PathText
+    output: GivenPath
     """the folder of index.html, table.md, table.csv and figures"""
     metrics: Sequence[MetricName]
     """[BLEU, METEOR, ROUGE-L, CIDEr]: compare every pair of systems by these scores"""
@@ -44,7 +44,7 @@ class ReportSettings(Settings):
     """adds the training time, in seconds, to this validation CIDEr"""
     paired: str | None
     """a setting: runs with equal values belong together, such as data.train_images_seed"""
-    cache: PathText
+    cache: GivenPath
     """drawn scenes, cached features, cached scores of single captions"""
     modules: Sequence[str]
     """your own modules with parts of the checkpoints, such as [show_tell]"""
@@ -64,10 +64,10 @@ def main(config: ReportSettings) -> None:
     from captioning.report.section import Section
 
     groups = {title: group(members) for title, members in by_data(runs).items()}
-    untrained = untrained_rows(given_path(config.runs))
+    untrained = untrained_rows(config.runs)
     sections = [Section.build(title, groups[title], untrained, config) for title in groups]
     left_out += unsupported_metrics(config.metrics, ENGLISH)
-    pictures, output = list[Path](), given_path(config.output)
+    pictures, output = list[Path](), config.output
     output.mkdir(parents=True, exist_ok=True)
     for section in sections:
         suffix = "-" + re.sub(r"\W+", "_", section.title)[:60] if pictures else ""
@@ -95,11 +95,11 @@ def main(config: ReportSettings) -> None:
 
 def _tested_runs(config: ReportSettings) -> tuple[list[Run], list[str]]:
     """The newest tested run of each system and seed, with all its scores, and what is left out."""
-    runs, left_out = find_runs(given_path(config.runs))
+    runs, left_out = find_runs(config.runs)
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
         raise CaptioningError(
-            f"there is no tested run below runs={config.runs:.200}: captioning run writes "
+            f"there is no tested run below runs={config.runs!s:.200}: captioning run writes "
             f"them{others}"
         )
     if config.paired and not any(config.paired in run.recorded for run in runs):
@@ -108,7 +108,7 @@ def _tested_runs(config: ReportSettings) -> tuple[list[Run], list[str]]:
     left_out += older
     for run in runs:
         try:
-            run.add_scores(given_path(config.cache), list(config.modules))
+            run.add_scores(config.cache, list(config.modules))
         except CaptioningError as error:
             left_out.append(f"scores of single captions of {run.folder}: {error}")
     return runs, left_out

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from omegaconf import open_dict
 
 from captioning.config.settings import CaptionerSettings, Settings, check_folder
-from captioning.config.types import Distinct, Name, PathText, Seconds, given_path
+from captioning.config.types import Distinct, GivenPath, Name, PathText, Seconds, given_path
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Tokens
 from captioning.errors import CaptioningError
@@ -36,7 +36,7 @@ class EvaluateSettings(CaptionerSettings):
     """add png, jpeg75, jpeg50, blur or dark: the same images, changed"""
     calibrate: bool
     """true, with split=val: only store the validation scores for `confidence` in the checkpoint"""
-    cache: PathText
+    cache: GivenPath
     """drawn scenes and cached features"""
     features: PathText | None
     """the features of backbone=features; null: as in the run"""

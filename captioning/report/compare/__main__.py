@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from captioning.config.command import command, start, while_read
 from captioning.config.settings import PageSettings, Settings
-from captioning.config.types import PathText, Seconds, given_path
+from captioning.config.types import GivenPath, PathText, Seconds
 from captioning.data.readers.groups import LENGTH
 from captioning.data.words import Code, Tokens
 from captioning.errors import listed, one_line
@@ -53,9 +53,9 @@ class CompareSettings(Settings):
     """also scores by group: a key or column of `references`, or length; null: as recorded"""
     common_only: bool
     """true: compare only images that are in both files"""
-    output: PathText
+    output: GivenPath
     """the folder of compare.json and index.html"""
-    cache: PathText
+    cache: GivenPath
     """folder of cached scores of single captions, for recorded experiments"""
     images: PathText | None
     """folder of the images for the page; auto: that of each run's data; null: no images"""
@@ -94,7 +94,7 @@ def main(config: CompareSettings) -> None:
             print(f"settings that differ, A | B: {settings_line(differing)}")
         for line in unsupported_metrics(config.metrics, pair.language.code):
             print(line)
-    output = given_path(config.output)
+    output = config.output
     output.mkdir(parents=True, exist_ok=True)
     record = comparison_record(pair)
     write_json(output / "compare.json", record)

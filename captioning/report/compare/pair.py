@@ -95,8 +95,8 @@ class Pair:
         self.language = Language.of(chosen, config.modules)
         for side in self.sides:
             if side.scored.provenance.references:  # a record leaves out scores of single captions
-                cache, records = given_path(config.cache), list(side.records.values())
-                add_scores(records, side.scored.scores, self.language, cache)
+                records = list(side.records.values())
+                add_scores(records, side.scored.scores, self.language, config.cache)
         if first.label == second.label:
             for side in self.sides:
                 side.label = one_line(str(side.file))

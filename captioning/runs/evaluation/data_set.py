@@ -165,7 +165,7 @@ def _read_data_set(
     The captions are there if the model has learnt from them.
     """
     needed = (config.split,) if config.another_data_set else ("train", config.split)
-    data_set = read_splits(data, backbones, given_path(config.cache), config.modules, needed)
+    data_set = read_splits(data, backbones, config.cache, config.modules, needed)
     splits, captions = training_subset(data_set, data)
     if config.another_data_set:
         return data_set, splits, None
@@ -179,7 +179,7 @@ def _of_folder(
     file = None if config.references is None else given_path(config.references)
     with reading(groups=config.data.groups):
         images, absent = read_folder(given_path(config.images), file)
-    cache = given_path(config.cache) / "photographs"
+    cache = config.cache / "photographs"
     examples = readable({"images": images}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {
         "photographs": config.images,

@@ -48,7 +48,7 @@ class Generation:
             config, data, self._backbones, captioner.vocabulary
         )
         self._batch_size = data["eval_batch_size"]
-        self._store = FeatureStore(given_path(config.cache))
+        self._store = FeatureStore(config.cache)
         examples = data_set.examples
         images = [example.image_id for example in examples]
         self.references = dict(zip(images, reference_texts(examples), strict=True))
