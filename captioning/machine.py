@@ -51,7 +51,7 @@ def is_rank_zero() -> bool:
     """Tell whether this is rank 0, also before processes have found each other."""
     distributed = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
-        return bool(distributed.get_rank() == 0)
+        return distributed.get_rank() == 0
     # torchrun sets RANK, and orders the processes of a Slurm job in its own way
     names = ("RANK",) if "RANK" in os.environ else _RANKS
     return all(os.environ.get(name, "0") == "0" for name in names)
@@ -225,7 +225,7 @@ def cpu_count() -> int:
     """The cores that this process may use, by its affinity and by its container's quota."""
     import joblib  # here, because it imports NumPy
 
-    return int(joblib.cpu_count())
+    return joblib.cpu_count()
 
 
 def limit_threads() -> None:

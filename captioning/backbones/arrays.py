@@ -30,7 +30,7 @@ NOT_FINITE = 0x7C00
 """Bits of the exponent in half precision, all set in what is infinite or no number."""
 PICKLES = "pickles may hold code and are not read: write numpy.savez('FILE.npz', **{NAME: ARRAY})"
 
-Numbers = np.ndarray[Any, Any]
+Numbers = np.ndarray
 Sample = Literal["none", "even", "first"]
 """Which of more rows than needed are taken: none (they are refused), `evenly_spaced`, the first."""
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]

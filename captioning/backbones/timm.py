@@ -119,7 +119,7 @@ def _network(name: str, weights: str | None) -> Any:
         return timm.create_model(name)
     source: Any = timm.get_pretrained_cfg(name)
     address = f"https://huggingface.co/{source.hf_hub_id}/resolve/main/model.safetensors"
-    with downloading(name, address if source.hf_hub_id else str(source.url)):
+    with downloading(name, address if source.hf_hub_id else source.url):
         return timm.create_model(name, pretrained=True)
 
 

@@ -130,7 +130,7 @@ class Command:
         if given.config_dir is not None:
             folder = f"file://{Path(given.config_dir).absolute()}"
             given.overrides.append(f"hydra.searchpath=[{quoted_text(folder)}]")
-        return list(given.overrides)
+        return given.overrides
 
     def _compose_sweep(self, overrides: list[str]) -> None:
         """Raise what Hydra does not tell of where an experiment chooses the mode of a sweep."""

@@ -92,7 +92,7 @@ def run_settings(found: list[str]) -> Config:
         with open_dict(config):
             del config["hydra"]
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        return dict(plain)
+        return plain
 
 
 if __name__ == "__main__":

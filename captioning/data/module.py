@@ -103,7 +103,7 @@ class CaptionData(LightningDataModule):
         return {"epoch": self.trainer.current_epoch, "done": done}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._resumed = dict(state_dict)
+        self._resumed = state_dict
 
     def train_dataloader(self) -> Loader[Batch]:
         """Shuffled, bucketed batches; in a resumed run, the rest of the epoch first."""

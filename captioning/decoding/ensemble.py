@@ -47,7 +47,7 @@ class Ensemble:
     """Decode several captioners as one: the mean of their probabilities over one vocabulary."""
 
     def __init__(self, models: Sequence[Captioner]):
-        self.models = tuple(models)
+        self.models = models
 
     def __call__(self, context: EnsembleContext, tokens: Tensor) -> CaptionOutput:
         """Teacher forcing; `hidden` `[B, N, C, V]` are logarithms of mean probabilities."""

@@ -248,9 +248,9 @@ def _parts(
     """The parts of the variance of a contrast."""
     images = len(systems[0].images)
     # each once, as a table's systems lend to one another
-    test, known = systems[0].test, list(systems)
-    known += [each for each in lenders if each.test == test and math.isfinite(each.training)]
-    several = {id(system): system for system in known if system.runs > 1}
+    test = systems[0].test
+    lent = [each for each in lenders if each.test == test and math.isfinite(each.training)]
+    several = {id(system): system for system in (*systems, *lent) if system.runs > 1}
     shares = dict.fromkeys(several, 0.0)
     by_image, residuals = np.zeros(images), 0.0
     for system, weight in zip(systems, weights, strict=True):

@@ -108,7 +108,7 @@ def _tested_runs(config: ReportSettings) -> tuple[list[Run], list[str]]:
     left_out += older
     for run in runs:
         try:
-            run.add_scores(config.cache, list(config.modules))
+            run.add_scores(config.cache, config.modules)
         except CaptioningError as error:
             left_out.append(f"scores of single captions of {run.folder}: {error}")
     return runs, left_out

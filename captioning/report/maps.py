@@ -11,7 +11,7 @@ import numpy as np
 
 from captioning.data.images import CropBox
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Shown = dict[str, Any]
 """Plain values, as templates and scripts have them."""
 # hard attention's place at each word, which a page has as the number of a cell: its path over the

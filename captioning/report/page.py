@@ -245,7 +245,7 @@ def _tone(index: int) -> str:
 
 def _breakable(label: str) -> Markup:
     """With places where a line may end: settings have no spaces."""
-    return Markup(re.sub(r"([_.=/])(?=.)", r"\1<wbr>", str(escape(label))))
+    return Markup(re.sub(r"([_.=/])(?=.)", r"\1<wbr>", escape(label)))
 
 
 def _digest(text: str) -> str:

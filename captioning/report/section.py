@@ -56,8 +56,8 @@ class Section(Table):
         published, hints = _published(runs, config.published)
         digest = runs[0].provenance.data_digest
         published += [row for data, row in untrained if data == digest]
-        modules = list(config.modules)
-        compared, left_out = compare_runs(systems, config.metrics, modules, config.paired)
+        modules, paired = config.modules, config.paired
+        compared, left_out = compare_runs(systems, config.metrics, modules, paired)
         scores = compared_scores(systems, compared)
         tabled = [name for name in scores_of(config.metrics) if name in scores]
         alike = not_told_apart(compared, scores[0], len(systems)) if scores else []

@@ -113,12 +113,11 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return kept, left_out
 
 
-def group(runs: Iterable[Run]) -> list[System]:
+def group(runs: Sequence[Run]) -> list[System]:
     """Group runs into systems, best first.
 
     Partially tested ones and those without `HEADLINE` are last.
     """
-    runs = list(runs)
     names = Counter(run.settings.get("name") for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
     shared = shared_choices(runs)

@@ -83,13 +83,13 @@ def main(config: ServeSettings) -> None:
 
 def _caption_page(config: ServeSettings) -> tuple[Sequence[Any], str]:
     named = config.checkpoint or PRETRAINED
-    checkpoints = [named] if isinstance(named, str) else list(named)
+    checkpoints = [named] if isinstance(named, str) else named
     for checkpoint in checkpoints:
         check_checkpoint("checkpoint", checkpoint)
     from captioning.serve import captions  # here, as PyTorch takes seconds
 
     paths = [checkpoint_path(checkpoint) for checkpoint in checkpoints]
-    captioners = captions.load_captioners(paths, config.device, list(config.modules))
+    captioners = captions.load_captioners(paths, config.device, config.modules)
     return captions.upload_page(captions.CaptionUploads(captioners, **config.upload.plain))
 
 

@@ -26,8 +26,7 @@ def build_schedule(
     elif "total_steps" in inspect.signature(part.target).parameters:
         given["total_steps"] = total_steps
     whole = replace(part, partial=False, arguments=given | part.arguments)
-    built: LRScheduler = whole.build(optimizer=optimizer)
-    return built
+    return whole.build(optimizer=optimizer)
 
 
 @validated

@@ -221,7 +221,7 @@ def build_module(
         schedule=schedule,
         seed=settings.seed,
         stored=settings.plain,
-        monitored=set(settings.callbacks.monitors.values()),
+        monitored=settings.callbacks.monitors.values(),
     )
 
 

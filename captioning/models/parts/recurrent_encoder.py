@@ -110,4 +110,4 @@ def _read(unit: nn.Module, x: Tensor, mask: Tensor | None, backward: bool = Fals
         rank = torch.where(mask, rank, rank + x.shape[1])
     order = rank.argsort(dim=1)[..., None]
     states, _ = unit(x.take_along_dim(order, dim=1))
-    return cast(Tensor, states).take_along_dim(order.argsort(dim=1), dim=1)
+    return states.take_along_dim(order.argsort(dim=1), dim=1)

@@ -95,8 +95,8 @@ class Pair:
         self.language = Language.of(chosen, config.modules)
         for side in self.sides:
             if side.scored.provenance.references:  # a record leaves out scores of single captions
-                records = list(side.records.values())
-                add_scores(records, side.scored.scores, self.language, config.cache)
+                records, scores = side.records.values(), side.scored.scores
+                add_scores(records, scores, self.language, config.cache)
         if first.label == second.label:
             for side in self.sides:
                 side.label = one_line(str(side.file))
@@ -178,7 +178,7 @@ class Pair:
         computed alike: of the same images with the same references, by metrics of the same
         signatures. In `names` the setting `score` is first.
         """
-        metrics, first = list(self.config.metrics), self.config.score
+        metrics, first = self.config.metrics, self.config.score
         self._keep_comparable_scores()
         held = [name for record in chain(*self.records) for name in record.scores]
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held]

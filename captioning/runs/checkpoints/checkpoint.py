@@ -146,7 +146,7 @@ def _read_torch(path: Path) -> Content:
         compressed = any(m.compress_type != zipfile.ZIP_STORED for m in members)
         if compressed or sum(m.file_size for m in members) > size:
             raise ValueError("it is compressed")
-    return dict(torch.load(path, map_location="cpu", weights_only=True))
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _read_safetensors(path: Path) -> Content:

@@ -7,7 +7,7 @@ all its runs, as `references/DIGEST.jsonl.gz` in a folder above, and scores of s
 computed when they are asked for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -121,7 +121,7 @@ def write_results(path: str | None, captions: Mapping[int | str, Sequence[str]])
 
 
 def add_scores(
-    lines: Sequence[CaptionRecord], names: Iterable[str], language: Language, cache: Path
+    lines: Collection[CaptionRecord], names: Iterable[str], language: Language, cache: Path
 ) -> None:
     """Compute the scores of single captions that their lines lack, or read them from `cache`.
     Without Java, METEOR stays absent.

@@ -86,7 +86,7 @@ def build_search(
     filters = part.arguments.get("filters")
     if isinstance(filters, CheckedPart):
         part.arguments["filters"] = build_filter(filters, vocabulary)
-    search: Search = part.build()
+    search = part.build()
     # settings of that name, or a search without them
     with naming("decoding must leave the model and the context to the captioner"):
         inspect.signature(search).bind("model", "context")

@@ -66,7 +66,7 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
         for folder in itertools.chain([base], numbered):
             if folder.is_dir() and any(folder.iterdir()):
                 continue
-            OmegaConf.update(config, "folder", str(folder))
+            config.folder = str(folder)
             write_text(draft / "config.yaml", OmegaConf.to_yaml(config, resolve=True) + overrides)
             try:
                 return draft.rename(folder)  # replaces only an empty folder

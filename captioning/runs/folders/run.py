@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.schemas.run import RunSettings
 from captioning.data.columns import data_digest
@@ -70,7 +70,7 @@ class RunFolder:
         record = self._read()
         self.precision = record.precision or precision
         if self.result is not None:
-            OmegaConf.update(config, "folder", str(self.path))
+            config.folder = str(self.path)
         if self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
         if self._earlier and record.code != code_digest():
@@ -95,7 +95,7 @@ class RunFolder:
         """
         if self._earlier is None and is_rank_zero():
             self.path = new_folder(self._config, self.path, self._begin)
-        OmegaConf.update(self._config, "folder", str(self.path))
+        self._config.folder = str(self.path)
         with lock(self.path):
             self._read()  # another process may have finished it
             try:

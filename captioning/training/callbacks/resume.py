@@ -168,7 +168,7 @@ class ResumePoints(Callback):
 
     def _check_weights(self, trainer: Trainer) -> None:
         norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
-        if not torch.stack(list(norms)).isfinite().all():
+        if not torch.stack(norms).isfinite().all():
             self._refuse(trainer, "weights")
 
     def _refuse(self, trainer: Trainer, what: str) -> NoReturn:

@@ -98,7 +98,7 @@ def _logged_in(wandb: ModuleType) -> bool:
     if "WANDB_MODE" in os.environ:
         return os.environ["WANDB_MODE"] not in ("offline", "dryrun")
     try:
-        return bool(wandb.login(prompt=False))
+        return wandb.login(prompt=False)
     except wandb.Error:  # W&B does not answer; connecting will fail too, with the cause
         return True
 
