@@ -45,7 +45,7 @@ def main(config: EvaluateSettings) -> None:
     check_evaluation(config)
     if config.calibrate:
         calibrate(config)
-    elif config.captions is not None:
+    elif config.captions:
         score_files(config)
     else:
         score_checkpoint(config)
@@ -126,7 +126,7 @@ def score_checkpoint(config: EvaluateSettings) -> None:
         "images_with_references": sum(map(bool, references.values())),
         "captions_left_out": 0,
     }
-    title = "score" if config.images is not None else f"{config.split} score"
+    title = "score" if config.images else f"{config.split} score"
     finish(folder, scoring, views, provenance, title)
 
 

@@ -38,7 +38,7 @@ def main(settings: RunSettings) -> float | None:
     ignore_size(config)
     add_choices(config)  # of the command, before the checkpoint's
     initial = None
-    if config.init_from is not None:
+    if config.init_from:
         check_checkpoint("init_from", config.init_from)
         from captioning.runs.checkpoints.initial import PretrainedWeights
 
@@ -72,7 +72,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
     settings = check_settings(RunSettings, in_some_folder(config))
     parts = setup.check_parts(settings)
     L.seed_everything(settings.seed, workers=True, verbose=False)
-    if initial is not None:
+    if initial:
         initial.check_architecture(settings.backbone, settings.model.part)
 
     backbone = setup.build_backbone(settings, parts, initial)  # its weights may be out of reach

@@ -168,7 +168,7 @@ def card(
     data = config.get("choices", {}).get("data") or "its data set"
     title, images = _title(config), config["backbone"].get("images", 1)
     scores, results = {}, []
-    if record is not None:
+    if record:
         known = ((score, record.scores.get(score.name)) for score in SCORES.values())
         scores = {score: x for score, x in known if score.group == MAIN and x is not None}
         if not record.provenance.part:  # which would stand beside scores of the whole split

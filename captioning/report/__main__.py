@@ -87,7 +87,7 @@ def main(config: ReportSettings) -> None:
         for line in left_out:
             print(f"left out: {line}")
         print(f"report folder: {output}", output / "index.html", sep="\n")
-        if config.wandb is not None:
+        if config.wandb:
             from captioning.report.dashboard import publish
 
             print("\n".join(publish(config.wandb, sections, pictures, output)))

@@ -51,7 +51,7 @@ class ServeSettings(Settings):
 
     @model_validator(mode="after")
     def _is_one_page(self) -> Self:
-        if self.report is not None and self.checkpoint not in (None, []):
+        if self.report and self.checkpoint not in (None, []):
             raise ValueError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
         return self
 

@@ -76,7 +76,7 @@ def build_trainer(settings: RunSettings, precision: str) -> Trainer:
     ]
     trainer = with_checkpoint_files(settings.trainer)
     trainer |= {"precision": precision, "default_root_dir": settings.folder}
-    if settings.init_from is not None:
+    if settings.init_from:
         callbacks.append(InitialScore())
         trainer["num_sanity_val_steps"] = -1  # all batches; a resumed run has done it
     # Otherwise Lightning would add its own bar.

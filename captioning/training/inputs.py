@@ -109,7 +109,7 @@ def _log_sizes(settings: RunSettings, module: CaptioningModule, data: CaptionDat
     """Log the sizes of data, vocabulary and networks, and what is left out or unknown."""
     log.info("%s", data.described)
     loaded = settings.data.vocabulary == FROM_CHECKPOINT
-    if settings.data.train_images is not None:
+    if settings.data.train_images:
         words = {"subset": "these images", "all": "the whole split"}
         source = "the checkpoint" if loaded else words[settings.data.vocabulary_images]
         log.info("a subset of the training split; the vocabulary is that of %s", source)

@@ -154,7 +154,7 @@ class CaptioningModule(LightningModule):
         return value
 
     def on_validation_epoch_start(self) -> None:
-        if self.val_scores is not None:
+        if self.val_scores:
             self.val_scores.start()
 
     def on_test_epoch_start(self) -> None:

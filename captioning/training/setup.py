@@ -147,10 +147,10 @@ def choose_vocabulary(
 ) -> Vocabulary:
     """That of the captions; with `data.vocabulary=checkpoint`, that of `initial`."""
     language = data.caption_language
-    if initial is not None and data.vocabulary == FROM_CHECKPOINT:
+    if initial and data.vocabulary == FROM_CHECKPOINT:
         return load_vocabulary(initial.vocabulary.saved, language)
     vocabulary = build_vocabulary(captions, **data.vocabulary)
-    if initial is not None:
+    if initial:
         initial.check_vocabulary(vocabulary)
     return load_vocabulary(vocabulary.saved, language)
 
@@ -174,7 +174,7 @@ def build_module(
     with model_limit(settings.model.path, initial):
         model = _build(parts, "model", vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
-    if initial is not None:
+    if initial:
         initial.fill("model", model)
     else:
         with preparing("model"):
@@ -204,8 +204,7 @@ def build_module(
         for split, names in metrics.items()
         if names
     }
-    mode = settings.callbacks.checkpoint.mode
-    schedule = partial(build_schedule, parts["schedule"], mode)
+    schedule = partial(build_schedule, parts["schedule"], settings.callbacks.checkpoint.mode)
     # or it would be refused after features are computed
     schedule(SGD([nn.Parameter(torch.zeros(1))], momentum=0.9), TRIED_STEPS)
     return CaptioningModule(

@@ -95,7 +95,7 @@ def check_evaluation(config: EvaluateSettings) -> None:
     trained = config.checkpoint is not None or config.decoding.ensemble is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
-    if config.results is not None:
+    if config.results:
         check_folder("results", given_path(config.results).parent)
     if trained:
         check_captioning(config)
@@ -108,7 +108,7 @@ def check_evaluation(config: EvaluateSettings) -> None:
 
 def check_captioning(config: EvaluateSettings) -> None:
     """Refuse settings of files beside a checkpoint, and two things to caption."""
-    images, referred = config.images is not None, config.references is not None
+    images, referred = config.images, config.references
     another = config.another_data_set
     if referred and not images:
         raise CaptioningError(

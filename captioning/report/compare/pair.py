@@ -106,8 +106,7 @@ class Pair:
         self.references = {image: known[image] for image in images}
         self.records = [[side.records[image] for image in images] for side in self.sides]
         own = [ours.group or theirs.group for ours, theirs in zip(*self.records, strict=True)]
-        texts = self.references.values()
-        self.groups = choose_groups(own, texts, config.groups, self.language)
+        self.groups = choose_groups(own, self.references.values(), config.groups, self.language)
         self.words = [
             [self.language.split(record.caption) for record in records] for records in self.records
         ]

@@ -154,8 +154,8 @@ def model_limit(
     folder: str | None, initial: PretrainedWeights | None
 ) -> AbstractContextManager[AllocationLimit | None]:
     """The limit for a model that files describe: a checkpoint, or the `folder` of a library."""
-    if initial is not None:
+    if initial:
         return AllocationLimit.for_file(initial._saved.shapes)
-    if folder is not None:
+    if folder:
         return AllocationLimit.for_file(tensor_shapes(given_path(folder)))
     return nullcontext()

@@ -81,7 +81,7 @@ def write_captions(
             record.photograph = name
         if group:
             record.group = group
-        if scores is not None:
+        if scores:
             row = next(scored) if texts else None
             # as computed: rounding undoes their order
             record.scores = {} if row is None else dict(scores.per_image[row])

@@ -65,8 +65,7 @@ def read_logged(
     """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged."""
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
-    groups = data.get("groups")
-    splits = run_reader(reader, images, language, listed, needed, groups, cache)
+    splits = run_reader(reader, images, language, listed, needed, data.get("groups"), cache)
     for error in skipped:
         log.warning("skipped: %s", explain(error))
     if skipped:
@@ -146,7 +145,7 @@ class DataSet:
                     "photographs: leave images and corruptions out, and it is evaluated on a data "
                     "set"
                 )
-        if config.images is not None:
+        if config.images:
             examples, record = _of_folder(config, backbones[0])
             training = None
             if config.data.root is not None:  # of the run; its captions are enough
@@ -185,7 +184,7 @@ def _of_folder(
         "photographs": config.images,
         "data_digest": data_digest({"images": examples}),
     }
-    if file is not None:
+    if file:
         if bare := [str(example.image_id) for example in examples if not example.references]:
             log.info(
                 "photographs without references, captioned and not scored: %d (%s)",

@@ -41,7 +41,7 @@ class Generation:
         self._captioner, self.language = captioner, captioner.vocabulary.language
         self._backbones = [network.backbone for network in captioner.networks]
         for setting, path in {"path": config.features, "whole": config.whole_features}.items():
-            if path is not None:
+            if path:
                 move_features(self._backbones, given_path(path), setting)
         data = data_settings(captioner.config, config)
         self._data_set = data_set = DataSet.of_evaluation(
@@ -61,7 +61,7 @@ class Generation:
         self.groups = [example.group for example in examples]
         self.root = given_path(data_set.root or "")
         # Metrics that the data set asks for; earlier drawn scenes, for one that is no longer here.
-        asked = () if config.images is not None else data.get("metrics", ())
+        asked = () if config.images else data.get("metrics", ())
         self.metrics = [name for name in asked if name != "hallucination"]
         self.provenance: dict[str, Any] = {
             **data_set.provenance,

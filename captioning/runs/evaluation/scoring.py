@@ -34,20 +34,19 @@ class Scoring:
         self._names, self._groups = names, groups
         self.groups: dict[str, dict[str, float]] = {}  # their scores in the first view
         self._shuffled, self.language = config.shuffled, language
-        scored = {image: texts for image, texts in references.items() if texts}
         self.provenance: dict[str, Any] = {}
         images = [
             ScoredImage(image, root / name if name else None)
             for image, name in zip(references, names, strict=True)
-            if image in scored
+            if references[image]
         ]
-        texts = [*scored.values()]
+        texts = [*filter(None, references.values())]
         chosen = [*config.metrics, *metrics]
         self.scorer = Scorer(texts, chosen, config.timeout, language, images) if texts else None
 
     def start(self) -> None:
         """Start the scorer, which takes seconds, while captions are made."""
-        if self.scorer is not None:
+        if self.scorer:
             self.scorer.start()
 
     def score(self, file: Path, captions: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -29,14 +29,13 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 
 def plain_folder(settings: RunSettings) -> Path:
     """`<runs>/<name>-<model>-seed<seed>`."""
-    name = f"{settings.name}-{settings.choices.model}-seed{settings.seed}"
-    return Path(settings.runs) / name
+    return Path(settings.runs, f"{settings.name}-{settings.choices.model}-seed{settings.seed}")
 
 
 def run_folder(settings: RunSettings) -> Path:
     """The plain folder, with `-<key>=<value>` for each further choice, and what it began from."""
     plain, choices = plain_folder(settings), dict(settings.choices.plain)
-    if settings.init_from is not None and "name" not in given_keys():
+    if settings.init_from and "name" not in given_keys():
         choices.setdefault("init_from", Path(settings.init_from).stem)
     return plain.with_name(plain.name + further(choices))
 

@@ -47,7 +47,7 @@ def identity(
     words = settings.data.vocabulary
     if isinstance(words, dict) and words.get("subwords") not in (None, BPE):
         digests["tokenizer"] = sha256(read_tokenizer(words["subwords"]))
-    if initial is not None:
+    if initial:
         digests["init_from"] = initial.digest
     return digests
 

@@ -82,7 +82,7 @@ class CaptionCallback(Callback):
     def _split(self, trainer: Trainer) -> DecodedSplit | None:
         module: Any = trainer.lightning_module
         name = "test" if trainer.testing else "val"
-        decoded = trainer.testing or module.val_scores is not None
+        decoded = trainer.testing or module.val_scores
         if name not in self.splits or not decoded or trainer.sanity_checking:
             return None
         return DecodedSplit(trainer, module, name)
