@@ -99,7 +99,7 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if keep is not None and path.exists():
+            if keep and path.exists():
                 path.replace(keep)
             part.replace(path)
         finally:

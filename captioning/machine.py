@@ -243,7 +243,7 @@ def keep_memory() -> None:
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt:
         mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
 

@@ -119,7 +119,7 @@ def train(config: DictConfig, initial: "PretrainedWeights | None" = None) -> flo
 def ignore_size(config: DictConfig) -> None:
     """Drop the size of a model that has one size, such as a user's in a sweep beside others."""
     size = config.model.get("size")
-    if size is not None and "${sized:" not in OmegaConf.to_yaml(config.model):
+    if size and "${sized:" not in OmegaConf.to_yaml(config.model):
         config.model.size = None  # of which its name in tables is derived, too
         log.info("model.size=%s is ignored: %s has one size", size, config.choices.model)
 

@@ -222,7 +222,7 @@ class Backbone(nn.Module):
 
     def with_transform(self, view: View | None) -> "Backbone":
         """A copy with shared weights whose transform applies `view` first."""
-        if view is not None and self.why_no_views:
+        if view and self.why_no_views:
             raise CaptioningError(self.why_no_views)
         other = copy.copy(self)
         other.transform = replace(self.transform, view=view)

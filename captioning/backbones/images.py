@@ -71,7 +71,7 @@ class ImageTransform:
         """
         with load_image(source, 2 * self.size) as image:
             image = to_rgb(image, self.pixel_range)
-            if self.view is not None:
+            if self.view:
                 # width and height of the photograph after resizing, inside or around the square
                 reference = {
                     "stretch": image.size,

@@ -71,7 +71,7 @@ def load_weights(
                 state = load_file(path)
             else:
                 state = torch.load(file, "cpu", weights_only=True)
-        if convert is not None:
+        if convert:
             state = convert(state, network)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")

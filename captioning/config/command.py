@@ -115,7 +115,7 @@ class Command:
         """The arguments as Hydra's grammar has them."""
         _check_options(arguments)
         settings, options = split_options(arguments)
-        if self.words is not None:
+        if self.words:
             settings = positionals_to_override(self.words, settings)
         for setting in settings:
             if setting[:1] != "~" and not SETTING.fullmatch(setting):

@@ -74,7 +74,7 @@ def _plain_nodes(key: str, node: Any) -> Iterator[tuple[str, yaml.Node]]:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             yield from _plain_nodes(f"{key}.{name.value}" if key else name.value, value)
-    elif node is not None:
+    elif node:
         yield key, node
 
 

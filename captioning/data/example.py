@@ -61,14 +61,14 @@ Splits = Mapping[str, Sequence[Example]]
 
 def reference_words(examples: Iterable[Example]) -> Iterable[tuple[str, ...]]:
     """The words of every reference, example by example; `CaptionWords` of columns."""
-    if (of_columns := getattr(examples, "reference_words", None)) is not None:
+    if of_columns := getattr(examples, "reference_words", None):
         return of_columns()
     return (reference.words for example in examples for reference in example.references)
 
 
 def reference_counts(examples: Iterable[Example]) -> np.ndarray:
     """The number of references of each example."""
-    if (of_columns := getattr(examples, "reference_counts", None)) is not None:
+    if of_columns := getattr(examples, "reference_counts", None):
         return of_columns()
     return np.fromiter((len(example.references) for example in examples), np.int64)
 

@@ -68,10 +68,10 @@ class Transform:
             image = ImageEnhance.Contrast(image).enhance(self.contrast)
         if self.blur:
             image = image.filter(ImageFilter.GaussianBlur(self.blur * min(image.size)))
-        if self.side is not None:
+        if self.side:
             width, height = (max(1, round(self.side * length)) for length in size)
             image = image.resize((width, height), Image.Resampling[self.kernel.upper()])
-        if self.quality is not None:
+        if self.quality:
             file = BytesIO()
             image.save(
                 file, "JPEG", quality=self.quality, subsampling=self.subsampling, comment=b""

@@ -51,7 +51,7 @@ def check_versions() -> Diagnoses:
 
     for requirement in map(Requirement, requires("captioning") or []):
         marker, name = requirement.marker, requirement.name
-        if marker is not None and not marker.evaluate({"extra": ""}):
+        if marker and not marker.evaluate({"extra": ""}):
             continue
         try:
             installed = version(name)

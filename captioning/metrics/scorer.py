@@ -155,7 +155,7 @@ class Scorer:
             for name, scores in result.per_image.items():
                 for row, score in zip(per_image, scores, strict=True):
                     row[name] = PERCENT * float(score)
-        statistics = tuple(r.statistics for r in results if r.statistics is not None)
+        statistics = tuple(r.statistics for r in results if r.statistics)
         hallucinated = next((r.hallucinated for r in results if r.hallucinated), ())
         return Scores(corpus, per_image, statistics, hallucinated)
 

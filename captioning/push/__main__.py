@@ -69,7 +69,7 @@ OF_CARD = (
 def main(config: PushSettings) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_checkpoint("checkpoint", config.checkpoint)
-    of_hub = REPOSITORY.fullmatch(config.to) is not None
+    of_hub = REPOSITORY.fullmatch(config.to)
     if of_hub and hub_token() is None:
         raise CaptioningError(
             "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or "

@@ -66,10 +66,10 @@ class SweepCallback(Callback):
             *(override.key_or_group for override in given if override.is_sweep_override()),
         ]
         error = _shared_error(get_class(self._settings), _jobs(config, given))
-        if error is not None:
+        if error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)  # an exception would be a warning of Hydra's
-        if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
+        if is_rank_zero() and OmegaConf.select(config, "callbacks.checkpoint"):
             # The ranking is printed also if the program ends with a failure.
             self._ended = Path(config.hydra.sweep.dir, f".jobs-{uuid4().hex}")
             atexit.register(print_ranking, self._ended)
@@ -83,7 +83,7 @@ class SweepCallback(Callback):
         keep_swept(self._swept)
         if os.getpid() != self._launcher:
             prepare()
-            if multiprocessing.parent_process() is not None:  # by hydra/launcher=processes
+            if multiprocessing.parent_process():  # by hydra/launcher=processes
                 if os.getppid() != self._launcher:
                     os._exit(1)  # the sweep has ended: no other job is to begin
                 exit_with_parent(self._launcher)
@@ -111,7 +111,7 @@ class SweepCallback(Callback):
         if run is None or config.hydra.mode != RunMode.MULTIRUN or not is_rank_zero():
             return
         checkpoint = OmegaConf.select(run, "callbacks.checkpoint")  # none of an evaluation
-        if checkpoint is not None and run.folder:
+        if checkpoint and run.folder:
             values = self._swept_values(config)
             values.pop("seed", None)
             name = " ".join(values.values())

@@ -69,7 +69,7 @@ def check_rules(
 
 def _check_rate(key: str, rate: float | None, network: str, needed: str) -> None:
     """Refuse a learning rate of weights that are not trained."""
-    if rate is not None:
+    if rate:
         raise CaptioningError(
             f"optimizer.{key}={rate} needs a {network} that is trained: set {needed}, or "
             f"optimizer.{key}=null"

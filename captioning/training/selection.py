@@ -33,7 +33,7 @@ def select(
     checkpoint: Any = trainer.checkpoint_callback
     if widths or test:
         load_best(module, trainer)
-    if earlier is not None:
+    if earlier:
         for width, score in earlier.get("widths", {}).items():
             if score == earlier["best"]:
                 use_width(module, int(width))

@@ -56,16 +56,16 @@ def _fill(template: str, scene: Scene) -> Phrase:
             words.append(token)
             continue
         a, b = names.get(mark["a"]), names.get(mark["b"])
-        if a is not None and b is not None:
+        if a and b:
             words += RELATIONS[mark["sign"]][str(relation(a, b))].split()
-        elif b is not None and mark["sign"] == "@":
+        elif b and mark["sign"] == "@":
             words += PLACES[int(3 * b.y)][int(3 * b.x)].split()
         else:
             thing = a or b
             assert thing is not None, template
             name = [thing.size] if len(names) <= 2 and thing.size != "medium" else []
             name += [thing.colour, thing.shape]
-            if a is not None:
+            if a:
                 name.insert(0, article(name[0]))
             words += name
             nouns.append((len(words) - 1, thing))

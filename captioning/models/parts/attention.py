@@ -172,7 +172,7 @@ class SoftmaxAttention(Attention):
         else:
             z = (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2)
             alpha = alpha.mean(2)
-        if self.gate is not None:
+        if self.gate:
             z = self.gate(query).sigmoid() * z
         return AttentionStep(z, alpha, policy, taken)
 

@@ -169,7 +169,7 @@ class SelfAttentionLayers(LayeredEncoder):
         x = self.project(x)
         if self.embed != "linear":
             x = self.embed_norm(x.relu())
-        if self.positions is not None:  # which begin anew in each image
+        if self.positions:  # which begin anew in each image
             x = self.positions(x.unflatten(1, (context.images, -1))).flatten(1, 2)
         x = dropout(x, self.dropout, self.training)
         for norm in self.batch_norms[1:]:

@@ -135,7 +135,7 @@ class SelfAttention(nn.Module):
         query, *pair = self.project(own)
         keys = KeyValue(*pair).after(past)
         key, value = keys
-        if self.memory is not None:
+        if self.memory:
             key, value, mask = self.memory(key, value, mask)
         p = self.dropout if self.training else 0.0
         attended, weights = attend(query, key, value, scale, mask, p, need_weights)

@@ -149,7 +149,7 @@ class Pair:
             side.records = match_ids(side.records, known)
             for record in side.records.values():
                 image = known.get(record.image_id)
-                if image is not None:
+                if image:
                     record.photograph = record.photograph or image.photograph
                     record.group = image.group or record.group
         named = {*chain(*(side.records for side in self.sides))}

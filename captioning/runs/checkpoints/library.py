@@ -52,7 +52,7 @@ class LibraryTransform(ImageTransform):
     def read(self, source: Source) -> Tensor:
         with load_image(source, WHOLE) as image:
             image = to_rgb(image)
-            if self.view is not None:
+            if self.view:
                 image = self.view(image, (self.size, self.size), source)
             given = {"do_rescale": False, "do_normalize": False, "return_tensors": "pt"}
             return self.processor(images=image, **given)["pixel_values"][0].round().to(torch.uint8)

@@ -47,7 +47,7 @@ def build_filter(part: CheckedPart, vocabulary: Vocabulary) -> Any:
     arguments = dict(part.arguments)
     for name, parameter in parameters_of(part.target).items():
         kind = kind_of_words(parameter.annotation)
-        if kind is not None and name in arguments:
+        if kind and name in arguments:
             key = f"{part.key}.{name}"
             check_value(key, arguments[name], parameter.annotation)
             words = [str(word) for word in arguments[name]]

@@ -60,7 +60,7 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
     with TemporaryDirectory(prefix=".run-", dir=base.parent) as temporary:
         draft = Path(temporary, "run")
         draft.mkdir()  # with the user's usual permissions, unlike the folder around it
-        if begin is not None:
+        if begin:
             begin(draft)
         for folder in itertools.chain([base], numbered):
             if folder.is_dir() and any(folder.iterdir()):

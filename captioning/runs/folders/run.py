@@ -69,7 +69,7 @@ class RunFolder:
         self._kept = self._earlier is not None  # whatever comes
         record = self._read()
         self.precision = record.precision or precision
-        if self.result is not None:
+        if self.result:
             config.folder = str(self.path)
         if self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)

@@ -65,7 +65,7 @@ class Progress(TQDMProgressBar):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
-        if self._start is not None and not trainer.sanity_checking:
+        if self._start and not trainer.sanity_checking:
             self._write(self._line(trainer, HEADLINES))
 
     def on_test_epoch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -73,7 +73,7 @@ class Progress(TQDMProgressBar):
 
     def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_end(trainer)
-        if self._start is not None:
+        if self._start:
             for stop in trainer.early_stopping_callbacks:
                 epoch, reason = stop.stopped_epoch + 1, stop.stopping_reason_message
                 if reason and trainer.should_stop and epoch != trainer.max_epochs:

@@ -132,14 +132,14 @@ class ResumePoints(Callback):
 
     def on_validation_batch_start(self, trainer: Trainer, *_: Any) -> None:
         # several processes may have different numbers of batches, so they stop after validation
-        if self._signal is not None and trainer.world_size == 1:
+        if self._signal and trainer.world_size == 1:
             self._stop(trainer)
 
     def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         self._finished = True
         self._save(trainer)
         self._signals.close()
-        if self._signal is not None:
+        if self._signal:
             self._stop(trainer)
 
     def on_exception(

@@ -36,5 +36,5 @@ class TensorBoard(FileLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # after training and again after the test
-        if self._writer is not None:
+        if self._writer:
             self._writer.close()
