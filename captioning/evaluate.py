@@ -110,9 +110,9 @@ def score_checkpoint(config: EvaluateSettings) -> None:
         if views:  # those after the first
             save_attention, name = 0, f"captions-{view}.jsonl"
         captions, statistics = generation.caption(view, len(config.corruptions) > 1, save_attention)
-        if not views:
-            write_results(config.results, dict(zip(references, captions, strict=True)))
         views[view] = scoring.score(folder / name, captions) | statistics
+        if name == FILE:  # afterwards, as this file may be on another disk, which is full
+            write_results(config.results, dict(zip(references, captions, strict=True)))
     if generation.attention:
         write(folder / ATTENTION, generation.attention)
     provenance: dict[str, Any] = {"checkpoint": file_record(files[0])}

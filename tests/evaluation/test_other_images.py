@@ -160,17 +160,22 @@ def test_another_data_set(cached_run, seen, command, refused):
     )
 
 
-def test_a_test_set_without_captions_ends_in_results(cached_run, seen, command):
+def test_a_test_set_without_captions_ends_in_results(cached_run, seen, command, refused):
     """Of VizWiz, whose training files are not there."""
     shutil.copytree(cached_run.home / "data" / "images", "own/test")
     images = [{"id": 7 + i, "file_name": f"{i}.jpg"} for i in (5, 0)]
     write_json("own/annotations/test.json", {"images": images})
-    server = ["data.json=own/annotations/test.json", "data.images=own/test", "results=ours.json"]
-    printed = command(seen, BOTH, "data=vizwiz", "data.root=own", *server)
+    server = ["data.json=own/annotations/test.json", "data.images=own/test"]
+    printed = command(seen, BOTH, "data=vizwiz", "data.root=own", *server, "results=ours.json")
     assert "captions are not scored" in printed
     assert "CIDEr" not in read("evaluate")[0]
     assert [entry["image_id"] for entry in read_json("ours.json")] == [12, 7]
     assert read_json("ours.json")[0]["caption"] == cached_run.captions[0]
+    shutil.rmtree("runs/evaluate")
+    assert "own" in refused(
+        evaluate.main, seen, BOTH, "data=vizwiz", "data.root=own", *server, "results=own", out=None
+    )
+    assert len(Path("runs/evaluate/captions.jsonl").read_text().splitlines()) == 2  # not lost
 
 
 def test_photographs_that_have_moved(cached_run, seen, command, refused):

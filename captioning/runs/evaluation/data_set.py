@@ -27,6 +27,8 @@ from captioning.runs.provenance import file_record
 from captioning.runs.settings import relocate
 from captioning.tokens import FROM_CHECKPOINT
 
+TOLD = 1000  # entries left out that are named
+
 log = logging.getLogger(__name__)
 
 
@@ -62,11 +64,14 @@ def read_logged(
     needed: Collection[str] = SPLITS,
     cache: Path | None = None,
 ) -> Splits:
-    """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged."""
+    """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged.
+
+    Of many entries the first are named.
+    """
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
     splits = run_reader(reader, images, language, listed, needed, data.get("groups"), cache)
-    for error in skipped:
+    for error in skipped[:TOLD]:
         log.warning("skipped: %s", explain(error))
     if skipped:
         log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
