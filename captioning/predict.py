@@ -93,7 +93,7 @@ def find_inputs(images: Any, problems: ErrorCounter) -> Iterator[tuple[Path, ...
 
     for entry in images if isinstance(images, list) else [images]:
         name = str(entry)
-        columns: list[list[Path]] = []
+        columns = []
         for part in [name] if _matches(name) else name.split(JOIN):
             files: set[Path] = set()
             for match in map(Path, _matches(part)):

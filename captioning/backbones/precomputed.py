@@ -97,7 +97,7 @@ class Precomputed(FeatureOnlyBackbone):
     def _opened(self, examples: Sequence[Example]) -> Iterator[list[Features]]:
         """The files of `paths`, with the names of the examples in each."""
         with ExitStack() as stack:
-            opened = list[Features]()
+            opened = []
             for setting, path in self.paths.items():
                 features = stack.enter_context(open_arrays(path, setting))
                 opened.append((features, self._names(examples, features.files, setting)))

@@ -3,6 +3,7 @@
 Importing this module registers them.
 """
 
+from functools import partial
 from typing import TypeVar
 
 from omegaconf import DictConfig, OmegaConf
@@ -11,19 +12,14 @@ from captioning.errors import CaptioningError, quoted
 from captioning.pretrained.library import library_digest, read_folder
 
 T = TypeVar("T")
+register = partial(OmegaConf.register_new_resolver, replace=True)
 
 # tokens and their end, or BOS; None where a command has no `data.max_words`
-OmegaConf.register_new_resolver(
-    "with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True
-)
+register("with_end", lambda words: words + 1 if isinstance(words, int) else words)
 
 
 # validations until training ends: a schedule that waits for a plateau shall lower the rate twice
-OmegaConf.register_new_resolver(
-    "beyond",
-    lambda usual, patience: max(usual, 2 * patience + 6) if patience else usual,
-    replace=True,
-)
+register("beyond", lambda usual, patience: max(usual, 2 * patience + 6) if patience else usual)
 
 
 def _max_pieces(words: T, *, _root_: DictConfig) -> T | int:
@@ -33,7 +29,7 @@ def _max_pieces(words: T, *, _root_: DictConfig) -> T | int:
 
 
 # (D) of captions of so many words
-OmegaConf.register_new_resolver("max_pieces", _max_pieces, replace=True)
+register("max_pieces", _max_pieces)
 
 
 def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
@@ -44,16 +40,14 @@ def _sized(published: T, small: T, *, _root_: DictConfig) -> T:
 
 
 # `${sized:PUBLISHED,SMALL}` is one of the two sizes that models of `conf/model` have.
-OmegaConf.register_new_resolver("sized", _sized, replace=True)
-OmegaConf.register_new_resolver(
+register("sized", _sized)
+register(
     "library_digest",
     lambda path: path and library_digest(read_folder("model.path", path)[0]),
-    replace=True,
     use_cache=True,  # weights are large
 )
 # the architecture of a folder of transformers, or another one without a folder
-OmegaConf.register_new_resolver(
+register(
     "architecture",
     lambda path, scratch: scratch if path is None else read_folder("model.path", path)[1],
-    replace=True,
 )

@@ -287,7 +287,7 @@ def tensors_of(found: Any, what: str) -> dict[str, Tensor]:
         raise CaptioningError(
             f"{what} is no state dictionary: it is {quoted(type(found).__name__)}"
         )
-    state, sizes, read = dict[str, Tensor](), dict[str, int](), 0
+    state, sizes, read = {}, {}, 0
     for name, stored in found.items():
         with naming(f"{what}: {quoted(name)}"):
             state[str(name)] = tensor = stored.read()

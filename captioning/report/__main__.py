@@ -122,7 +122,7 @@ def by_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
     tasks: dict[str, list[Run]] = {}
     for run in runs:
         tasks.setdefault(run.provenance.data_digest, []).append(run)
-    tables: dict[str, list[Run]] = {}
+    tables = {}
     for digest, members in tasks.items():
         title = ", ".join(dict.fromkeys(run.name for run in members))
         tables[f"{title} ({digest[:8]})" if title in tables else title] = members

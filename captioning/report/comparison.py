@@ -267,12 +267,12 @@ def write_pairs(path: Path, systems: Sequence[System], compared: Compared) -> No
 
 def comparison_cells(
     rows: Mapping[str, Mapping[str, Any]], digits: int | None = None
-) -> list[tuple[str, ...]]:
+) -> Sequence[tuple[str, ...]]:
     """Format name, both numbers, difference, interval and p.
 
     The last two are empty where they are unknown.
     """
-    cells: list[tuple[str, ...]] = []
+    cells = []
     for name, row in rows.items():
         score = score_called(name)
         form = f"z.{score.digits if digits is None else digits}f"

@@ -209,13 +209,13 @@ def _lay_maps(images: Sequence[ImageEntry], index: int, system: System, heads: i
     return laid > 0
 
 
-def noun_boxes(paths: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
+def noun_boxes(paths: Sequence[Path]) -> Mapping[Path, Mapping[str, list[Box]]]:
     """Read boxes of named objects by photograph and word, in fractions of the photograph.
 
     The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes;
     other data have none.
     """
-    by_image: dict[Path, Mapping[str, list[Box]]] = {}
+    by_image = {}
     folders = dict.fromkeys(path.parent for path in paths)
     for file in (folder.parent / f"captions_{folder.name}.json" for folder in folders):
         try:

@@ -180,7 +180,7 @@ def narrow_table(systems: Sequence[System], columns: int, asked: Sequence[str]) 
     half = (width - len("...")) // 2
     # a false one comes first
     first_out = sorted(names, key=lambda name: name not in SCORES or SCORES[name].metric in asked)
-    left_out = list[str]()
+    left_out = []
     while True:
         rows = []
         for system in systems:

@@ -122,7 +122,7 @@ class SweepCallback(Callback):
 
 def _once() -> Callable[[logging.LogRecord], bool]:
     """A filter that passes a line once, although each job of a process logs it."""
-    passed = set[str]()
+    passed = set()
 
     def is_new(record: logging.LogRecord) -> bool:
         line = record.getMessage()

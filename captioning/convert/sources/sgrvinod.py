@@ -100,7 +100,7 @@ def _backbone(encoder: Any) -> tuple[dict[str, Tensor], list[str]]:
         f"backbone.pool=[{grid},{grid}]",
         "backbone.weights=null",
     ]
-    named = dict[str, Tensor]()
+    named = {}
     for name, tensor in state.items():
         child, _, rest = name.partition(".")
         named[f"backbone.network.extractor.{CHILDREN[int(child)]}.{rest}"] = tensor
