@@ -10,10 +10,9 @@ from captioning.download.data_set import SOURCES, DownloadedDataSet
 def main(data_set: DownloadedDataSet) -> None:
     """Download and unpack; print how to train on the data set."""
     count, source = data_set.download(), data_set.data
-    print(f"{count:,} photographs of {source.splits} are in {data_set.folder / source.photographs}")
+    print(f"{count:,} photographs of {source.splits} are in {data_set.root / source.photographs}")
     print(
-        f"captioning run data={HydraConfig.get().runtime.choices['data']} "
-        f"data.root={data_set.folder}"
+        f"captioning run data={HydraConfig.get().runtime.choices['data']} data.root={data_set.root}"
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, model_validator
 
 from captioning.config.registry import CONF
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, given_path
+from captioning.config.types import GivenPath
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.on_disk import absent_files
 from captioning.errors import CaptioningError, listed
@@ -53,7 +53,7 @@ class DownloadedDataSet(Settings):
     """
 
     data: Source
-    root: PathText
+    root: GivenPath
     """folder for the data set; captioning run takes it as data.root"""
     keep_archives: bool
     """true: keep archives after unpacking"""
@@ -69,31 +69,27 @@ class DownloadedDataSet(Settings):
             )
         return settings
 
-    @cached_property
-    def folder(self) -> Path:
-        return given_path(self.root)
-
     def download(self) -> int:
         """Download and unpack missing files; return the number of photographs in the splits."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         for archive in self.data.archives.values():
             if self._has(archive):
                 print(f"{', '.join(archive.members.values())}: already there")
                 continue
-            path = self.folder / archive.name
+            path = self.root / archive.name
             if path.exists():  # got by other means
                 archive.check(path, "delete it, and the same command downloads it")
             else:
                 self._fetch(archive, path)
-            unpack(path, archive.members, self.folder)
+            unpack(path, archive.members, self.root)
             if not self.keep_archives:
                 path.unlink()
-        named = self._named_below(self.folder)
+        named = self._named_below(self.root)
         if absent := absent_files(named):
-            names = listed([str(path.relative_to(self.folder)) for path in absent])
+            names = listed([str(path.relative_to(self.root)) for path in absent])
             raise CaptioningError(
                 f"{len(absent):,} of {len(named):,} photographs in {self.data.splits} are missing "
-                f"from {self.folder}: {names}; the archives do not belong to these splits"
+                f"from {self.root}: {names}; the archives do not belong to these splits"
             )
         return len(named)
 
@@ -101,19 +97,19 @@ class DownloadedDataSet(Settings):
         missing = {
             key: other
             for key, other in self.data.archives.items()
-            if not (self._has(other) or (self.folder / other.name).exists())
+            if not (self._has(other) or (self.root / other.name).exists())
         }
         sizes = [other.size or 0 for other in missing.values()]
         # photographs hardly compress: all of them, and the archives, or the largest at the end
         archives = sum(sizes) if self.keep_archives else max(sizes)
         needed = sum(sizes) + archives
         for other in missing.values():
-            needed -= length(self.folder / f"{other.name}.part")
-        check_free(self.folder, needed, "download and unpack what is missing")
+            needed -= length(self.root / f"{other.name}.part")
+        check_free(self.root, needed, "download and unpack what is missing")
         try:
             fetch(archive, path, self.connection)
         except Unavailable as error:
-            files = (f"{other.url} as {self.folder / other.name}" for other in missing.values())
+            files = (f"{other.url} as {self.root / other.name}" for other in missing.values())
             raise CaptioningError(
                 f"{error}. Nothing is lost: the same command continues the download. Or get what "
                 f"is missing by other means and save {'; '.join(files)}. Another address: "
@@ -123,7 +119,7 @@ class DownloadedDataSet(Settings):
     def _has(self, archive: Archive) -> bool:
         """Tell whether all that is unpacked of an archive is there."""
         for member in archive.members.values():
-            path = self.folder / member
+            path = self.root / member
             named = self._named_below(path)
             if not path.is_file() and (not named or absent_files(named)):
                 return False
@@ -131,13 +127,13 @@ class DownloadedDataSet(Settings):
 
     def _named_below(self, folder: Path) -> list[Path]:
         """Photographs below a folder that the splits name; empty until there are splits."""
-        if not (self.folder / self.data.splits).exists():
+        if not (self.root / self.data.splits).exists():
             return []
         return [path for path in self._named if str(path).startswith(f"{folder}{os.sep}")]
 
     @cached_property
     def _named(self) -> list[Path]:
-        photographs, splits = self.folder / self.data.photographs, self.folder / self.data.splits
+        photographs, splits = self.root / self.data.photographs, self.root / self.data.splits
         return KarpathyReader(photographs, splits).image_paths()
 
 

@@ -64,8 +64,7 @@ class Results(Callback):
             # Corpus scores stand first, in their own order, and are as exact as they were computed.
             every = scores.corpus | logged | scores.corpus
             every |= pl_module.test_scores.scorer.chance(self._captions)
-            groups = scores.by_group(self._groups)
-            write_scores(self.folder, every, source, groups=groups)
+            write_scores(self.folder, every, source, groups=scores.by_group(self._groups))
 
     def _write(
         self, trainer: Trainer, module: CaptioningModule, scores: Scores | None = None

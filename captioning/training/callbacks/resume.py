@@ -57,13 +57,14 @@ class ResumePoints(Callback):
     of a batch.
     """
 
+    _saved = 0
+    _signal: int | None = None
+    _finished = _saving = False
+
     @validated
     def __init__(self, folder: UserPath, every_n_steps: PositiveInt):
         self.path, self.every_n_steps = folder / "last.ckpt", every_n_steps
-        self._saved = 0
-        self._signal: int | None = None
         self._signals = ExitStack()
-        self._finished = self._saving = False
 
     def state_dict(self) -> dict[str, bool]:
         return {"finished": self._finished}  # only the test is left
