@@ -14,8 +14,6 @@ from captioning.config.types import given_path
 from captioning.errors import CaptioningError, naming, quoted
 from captioning.files import open_bounded
 
-Converter = Callable[[dict[str, Tensor], nn.Module], dict[str, Tensor]]
-
 
 def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
     """Raise unless a name is among those allowed, suggesting close matches."""
@@ -51,7 +49,7 @@ def load_weights(
     network: nn.Module,
     known: Collection[str],
     weights: str | None,
-    convert: Converter | None = None,
+    convert: Callable[[dict[str, Tensor], nn.Module], dict[str, Tensor]] | None = None,
 ) -> None:
     """Load all weights of a network from a file, in any precision; extra keys must be `known`.
 

@@ -16,7 +16,9 @@ def help_text(about: str, config: Path, schema: type[BaseModel], arguments: Sequ
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--config-dir", "-cd", type=Path)
     own = parser.parse_known_args(arguments)[0].config_dir
-    folders = [config.parent, *([] if own is None else [own])]  # in Hydra's order
+    folders = [config.parent]
+    if own:  # in Hydra's order
+        folders.append(own)
     groups, explained = _groups(config.stem, folders), []
     descriptions = {key: text for key, _, text in described(schema)}
     for argument in arguments:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from captioning.config.command import command, start
 from captioning.config.settings import Settings
-from captioning.config.types import PathText, given_path
+from captioning.config.types import GivenPath, PathText
 from captioning.errors import CaptioningError
 from captioning.pretrained.named import check_checkpoint, checkpoint_path
 
@@ -18,7 +18,7 @@ class ExportSettings(Settings):
 
     checkpoint: PathText
     """RUN_FOLDER/checkpoints/best.ckpt"""
-    output: PathText | None
+    output: GivenPath | None
     """file; null: next to the checkpoint"""
     overwrite: bool
     """true: replace an existing file"""
@@ -33,7 +33,7 @@ def main(config: ExportSettings) -> None:
     """Write the file, and print its name and size."""
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
-    output = given_path(config.output or checkpoint.with_suffix(".safetensors"))
+    output = config.output or checkpoint.with_suffix(".safetensors")
     if output.exists() and output.samefile(checkpoint):
         raise CaptioningError(f"output={output} is the checkpoint itself: set another output")
     if output.exists() and not config.overwrite:

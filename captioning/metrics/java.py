@@ -74,6 +74,8 @@ class Java(subprocess.Popen[str]):
     It has a session of its own: Ctrl-C in a terminal reaches the run alone.
     """
 
+    _silent = False
+
     def __init__(
         self,
         name: str,
@@ -82,7 +84,6 @@ class Java(subprocess.Popen[str]):
         folder: Path | None = None,
     ):
         self.name = name
-        self._silent = False
         # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where
         # they would override it
         options = " ".join(

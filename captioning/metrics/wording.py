@@ -130,7 +130,9 @@ def caption_statistics(
         training: the captions of training, if they are known.
         language: of the captions.
     """
-    statistics = wording(words, language) | ({} if training is None else training.compared(words))
+    statistics = wording(words, language)
+    if training:
+        statistics |= training.compared(words)
     if not all(entropies):  # as of a library
         return statistics
     return {

@@ -30,10 +30,8 @@ from captioning.models.parts.multi_head import (
     temperature,
 )
 from captioning.models.parts.numerics import dropout, glorot, initialise
-from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
+from captioning.models.parts.positions import Positions, sinusoidal
 from captioning.models.parts.prefix import PrefixLayer
-
-Conditioning = Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"]
 
 
 class EncodedImage(NamedTuple):
@@ -79,8 +77,8 @@ class Transformer(ParallelCaptioner):
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         norm: Norm = "post",
-        text_positions: TextPositions = "sinusoidal",
-        conditioning: Conditioning = "cross",
+        text_positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+        conditioning: Literal["cross", "uniform", "meshed", "prefix", "causal_prefix"] = "cross",
         biases: bool = False,
     ):
         super().__init__()

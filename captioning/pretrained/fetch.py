@@ -110,7 +110,8 @@ def _receive(file: RemoteFile, part: Path, timeout: float, bar: "tqdm[Any]") -> 
 
     done = length(part)
     headers = {"Accept-Encoding": "identity", "User-Agent": "captioning"}
-    headers |= {"Range": f"bytes={done}-"} if done else {}
+    if done:
+        headers["Range"] = f"bytes={done}-"
     with requests.get(file.url, headers=headers, stream=True, timeout=timeout) as response:
         if response.status_code == 416:  # `part` is longer than the file
             part.unlink()

@@ -126,5 +126,6 @@ def hub_token() -> str | None:
 
     logging.set_verbosity_error()  # its warnings quote what servers send
     token = get_token()
-    SECRETS.update({token} if token else ())
+    if token:
+        SECRETS.add(token)
     return token

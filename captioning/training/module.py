@@ -46,6 +46,10 @@ class CaptioningModule(LightningModule):
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
+    training_has_begun = False
+    _validated = -1
+    _words = 0
+
     def __init__(
         self,
         *,
@@ -84,10 +88,7 @@ class CaptioningModule(LightningModule):
         # Quantiles of the scores by which the search ranked the last validation's captions.
         self.quantiles: list[float] = []
         self._ranked: dict[int, float] = {}
-        self._validated = -1
         self.nll = MeanMetric()
-        self._words = 0
-        self.training_has_begun = False
         # called where callbacks cannot: before clipping
         self.on_gradients: Callable[[], None] = lambda: None
 

@@ -20,7 +20,6 @@ from captioning.models.parts.multi_head import Scale, attend, image_mask_and_sca
 from captioning.models.parts.norms import BatchNorm
 from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import (
-    ImagePositions,
     Positions,
     sinusoidal_1d,
     sinusoidal_2d,
@@ -128,7 +127,7 @@ class SelfAttentionLayers(LayeredEncoder):
         layers: Annotated[int, between(0, 1000)] = 2,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
-        positions: ImagePositions = "1d",
+        positions: Literal["1d", "2d", "learned", "none"] = "1d",
         norm: Norm = "post",
         embed: Literal["linear", "relu", "relu_norm"] = "linear",
         relative: Literal["none", "geometry", "table"] = "none",

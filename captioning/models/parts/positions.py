@@ -1,15 +1,10 @@
 """Positional encodings (Vaswani et al. 2017, section 3.5)."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import Grid
 from captioning.models.parts.numerics import Part
-
-ImagePositions = Literal["1d", "2d", "learned", "none"]
-TextPositions = Literal["sinusoidal", "learned"]
 
 
 class Positions(Part):

@@ -55,7 +55,9 @@ def write(path: Path, captions: Sequence[AttentionRecord]) -> None:
         arrays[f"maps_{number}"] = np.rint(maps * units[..., None, None]).astype(np.uint8)
         arrays[f"scale_{number}"] = scale
         entry = {"image_id": caption.image_id, "words": caption.words, "maps": list(caption.maps)}
-        entries.append(entry | ({"labels": caption.labels} if caption.labels else {}))
+        if caption.labels:
+            entry["labels"] = caption.labels
+        entries.append(entry)
     arrays["captions"] = np.frombuffer(json.dumps(entries).encode(), np.uint8)
     with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)

@@ -27,15 +27,17 @@ class Progress(TQDMProgressBar):
     `every_seconds`. Only rank 0 shows anything.
     """
 
+    _next = 0.0
+    # step and time, while it trains; after the first step, which is slower
+    _start: tuple[int, float] | None = None
+    _first = _estimated = False
+
     @validated
     def __init__(self, refresh_rate: NotNegativeInt = 10, every_seconds: NotNegative = EVERY):
         super().__init__(
             refresh_rate=refresh_rate if has_bars(sys.stdout) and has_bars(sys.stderr) else 0
         )
-        self.every_seconds, self._next = every_seconds, 0.0
-        # step and time, while it trains; after the first step, which is slower
-        self._start: tuple[int, float] | None = None
-        self._first = self._estimated = False
+        self.every_seconds = every_seconds
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_start(trainer)

@@ -29,8 +29,6 @@ from captioning.training.objectives.base import BatchRandom, Loss, Objective, Tr
 from captioning.training.objectives.cross_entropy import likelihood, word_losses
 from captioning.training.objectives.rewards import Reward
 
-Baseline = Literal["others", "greedy", "mean", "none"]
-
 
 class SelfCritical(Objective):
     """A surrogate whose gradient estimates that of the expected reward of sampled captions.
@@ -61,7 +59,7 @@ class SelfCritical(Objective):
         *,
         reward: Reward,
         samples: Samples = 5,
-        baseline: Baseline = "others",
+        baseline: Literal["others", "greedy", "mean", "none"] = "others",
         reward_eos: bool = True,
         xe_weight: NotNegative = 0.0,
         kl_weight: NotNegative = 0.0,
