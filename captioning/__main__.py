@@ -78,8 +78,7 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     sys.argv[1:] = arguments
     # The command is imported, which takes seconds; then it has its own way to stop.
     with on_signal(_stop):
-        room = f"captioning.{ROOMS.get(name, name)}"
-        runpy.run_module(room, run_name="__main__", alter_sys=True)
+        runpy.run_module(f"captioning.{ROOMS.get(name, name)}", run_name="__main__", alter_sys=True)
 
 
 def _stop(number: int) -> None:

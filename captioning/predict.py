@@ -146,8 +146,7 @@ def caption_files(
     while batch := list(itertools.islice(images, config.batch_size)):
         predictions = captioner.caption_tensors([pixels for _, pixels in batch])
         for (paths, pixels), prediction in zip(batch, predictions, strict=True):
-            name = JOIN.join(map(str, paths))
-            line = {"image": name, **_caption(prediction)}
+            line = {"image": JOIN.join(map(str, paths)), **_caption(prediction)}
             if prediction.alternatives:
                 line["alternatives"] = [_caption(other) for other in prediction.alternatives]
             if panels:

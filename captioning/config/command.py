@@ -219,8 +219,7 @@ def start(main: Command) -> None:
 
 def stop(number: int) -> None:
     """Raise `Stopped`, for a signal."""
-    name = signal.Signals(number).name
-    raise Stopped(f"\nstopped by {name}. What is finished is kept", number)
+    raise Stopped(f"\nstopped by {signal.Signals(number).name}. What is finished is kept", number)
 
 
 def _stop_here(ignored: Any) -> None:

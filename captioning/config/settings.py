@@ -223,7 +223,8 @@ def described(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, 
             continue
         hint: Any = Annotated[field.annotation, *field.metadata, ""]
         for note in field.metadata:
-            hint = note.hint if isinstance(note, Setting) else hint
+            if isinstance(note, Setting):
+                hint = note.hint
         yield key, hint, " ".join((field.description or "").split())
 
 

@@ -52,7 +52,7 @@ class Example:
     @property
     def paths(self) -> tuple[Path, ...]:
         """Its images in order."""
-        return (self.path, *self.further)
+        return self.path, *self.further
 
 
 Splits = Mapping[str, Sequence[Example]]

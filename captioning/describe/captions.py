@@ -119,8 +119,7 @@ class _Counts:
             "unknown words": self.vocabulary.unknown(captions),
         }
         if self.vocabulary.pieces:
-            pieces = self.vocabulary.encode_all(captions).lengths
-            numbers["pieces per caption"] = quantiles(pieces)
+            numbers["pieces per caption"] = quantiles(self.vocabulary.encode_all(captions).lengths)
         return numbers | {"boxes": seen["boxes"]}
 
     def of_words(self, rows: slice, words: Counter[str]) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def _rows() -> Iterator[ScoreType]:
     # of every system, and of metrics outside the package that records have
     for row in csv.DictReader(packaged_text(__package__, "measured.csv").splitlines()):
         digits = DIGITS.get(row["unit"], 2)
-        best = row["best"] or None
-        yield ScoreType(row["name"], row["group"], row["unit"], digits, best)
+        yield ScoreType(row["name"], row["group"], row["unit"], digits, row["best"] or None)
 
 
 SCORES: Mapping[str, ScoreType] = {

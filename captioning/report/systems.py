@@ -191,8 +191,7 @@ class Labels:
         self.usual = usual
         self.settings = [{**own, **of_run} for own, of_run in zip(chosen, settings, strict=True)]
         self.choices = set().union(*chosen)
-        named = self.choices.difference(shared)
-        self.named = sorted(named, key=lambda key: ("." in key, key))
+        self.named = sorted(self.choices.difference(shared), key=lambda key: ("." in key, key))
         for key in self.named:
             self._drop_own_value(key)
 

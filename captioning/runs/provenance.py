@@ -37,8 +37,7 @@ LIBRARIES = (
 
 def file_record(file: object) -> dict[str, str]:
     """Name or address of a file with a digest of its content, for the provenance."""
-    is_folder = is_untrained(file)
-    digest = library_digest(file) if is_folder else digest_of_file(checkpoint_path(file))
+    digest = library_digest(file) if is_untrained(file) else digest_of_file(checkpoint_path(file))
     return {"file": str(file), "sha256": digest}
 
 

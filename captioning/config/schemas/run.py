@@ -73,8 +73,7 @@ class CallbackSettings(Settings, extra="allow"):
     @property
     def monitors(self) -> dict[str, str]:
         """The column of `metrics.csv` that a callback monitors, by the name of the callback."""
-        parts = self.parts.items()
-        return {name: part["monitor"] for name, part in parts if part.get("monitor")}
+        return {name: part["monitor"] for name, part in self.parts.items() if part.get("monitor")}
 
 
 class MetricSettings(Settings):

@@ -53,8 +53,7 @@ def convert(weights: Path, vocabulary: Path) -> Converted:
     text = read_tokenizer(str(vocabulary))
     config = read_settings(f"vocabulary={quoted(vocabulary)}", vocabulary / CONFIG)
     with naming(f"{quoted(weights)} is not as {REPOSITORY} writes it"):
-        theirs = tensors_of(read_pickle(weights), "it")
-        state = renamed(theirs, PARTS, MASKS)
+        state = renamed(tensors_of(read_pickle(weights), "it"), PARTS, MASKS)
         width, places = state["embed.weight"].shape[1], len(state["decoder.wpe.weight"])
         layers = sum(name.endswith(".ln_1.bias") for name in state)
         tied = torch.equal(state["embed.weight"], state["output.weight"])

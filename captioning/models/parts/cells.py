@@ -213,7 +213,7 @@ class UpDown(TwoStageCell):
         return first[0] if self.query == "after" else before, (*memory[:2], *first)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        return (*self.second(self.second.words(memory[2]), context, memory[:2]), *memory[2:])
+        return *self.second(self.second.words(memory[2]), context, memory[:2]), *memory[2:]
 
 
 class AoACell(TwoStageCell):
@@ -258,7 +258,7 @@ class AoACell(TwoStageCell):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         total = plus(self.state(memory[1]), self.context, context)
-        return (nn.functional.glu(total), *memory[1:])
+        return nn.functional.glu(total), *memory[1:]
 
 
 class ConditionalGRU(TwoStageCell):

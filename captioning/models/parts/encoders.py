@@ -19,11 +19,7 @@ from captioning.models.parts.layers import EncoderLayer, Norm, final_norm
 from captioning.models.parts.multi_head import Scale, attend, image_mask_and_scale
 from captioning.models.parts.norms import BatchNorm
 from captioning.models.parts.numerics import Part, dropout
-from captioning.models.parts.positions import (
-    Positions,
-    sinusoidal_1d,
-    sinusoidal_2d,
-)
+from captioning.models.parts.positions import Positions, sinusoidal, sinusoidal_2d
 from captioning.models.parts.relative import Geometry, RelativeTable, biased
 
 
@@ -155,8 +151,10 @@ class SelfAttentionLayers(LayeredEncoder):
         self.norm = final_norm(d_model, norm) if last_norm else nn.Identity()
         widths = {"none": [], "input": [d_context], "both": [d_context, d_model]}[batch_norm]
         self.batch_norms = nn.ModuleList(map(BatchNorm, widths))
-        encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
-        table = encoding(grid, d_model)
+        if positions == "2d":
+            table = sinusoidal_2d(grid, d_model)
+        else:  # in row order
+            table = sinusoidal(grid[0] * grid[1], d_model)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward_with_weights(

@@ -41,11 +41,6 @@ def sinusoidal(length: int, features: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :features].float()
 
 
-def sinusoidal_1d(grid: Grid, features: int) -> Tensor:
-    """`[h * w, features]` in row order."""
-    return sinusoidal(grid[0] * grid[1], features)
-
-
 def sinusoidal_2d(grid: Grid, features: int) -> Tensor:
     """`[h * w, features]` in row order: half of the features encode the row, half the column."""
     h, w = grid

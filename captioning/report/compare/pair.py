@@ -183,9 +183,11 @@ class Pair:
         known = [HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held]
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(first, known)}")
-        scorer, computed = None, list[list[Statistics]]([[], []])
+        scorer, computed = None, list[Sequence[Statistics]]([[], []])
         if metrics:
-            scorer = self._scorer(metrics)
+            images = [ScoredImage(image) for image in self.references]
+            texts = list(self.references.values())
+            scorer = Scorer(texts, metrics, self.config.timeout, self.language, images)
             computed = self._score(scorer)
         ours, theirs = (set(chain(*(r.scores for r in records))) for records in self.records)
         known += sorted(ours & theirs)  # of a metric that does not describe its scores
@@ -248,13 +250,8 @@ class Pair:
             )
         return lenders
 
-    def _scorer(self, metrics: Sequence[str]) -> Scorer:
-        images = [ScoredImage(image) for image in self.references]
-        references = list(self.references.values())
-        return Scorer(references, metrics, self.config.timeout, self.language, images)
-
-    def _score(self, scorer: Scorer) -> list[list[Statistics]]:
-        computed_again = []
+    def _score(self, scorer: Scorer) -> list[Sequence[Statistics]]:
+        computed_again: list[Sequence[Statistics]] = []
         for records in self.records:
             scores = scorer.score(dict(enumerate(record.captions for record in records)))
             for row, record in enumerate(records):
@@ -262,6 +259,6 @@ class Pair:
                 record.scores |= {name: score for name, score in computed if isfinite(score)}
                 if scores.hallucinated:
                     record.hallucinated = list(scores.hallucinated[row] or ())
-            computed_again.append(list(scores.statistics))
+            computed_again.append(scores.statistics)
         self.signatures |= scorer.signatures
         return computed_again

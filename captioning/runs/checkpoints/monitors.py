@@ -44,16 +44,11 @@ def check_monitors(settings: RunSettings) -> None:
                 f"{setting} is best where it is {best}imal, and callbacks.{name}.mode={mode}: set "
                 f"it to {best}"
             )
-    if settings.decoding.beam_widths:
-        _check_compares_scores(settings, scores)
-
-
-def _check_compares_scores(settings: RunSettings, scores: Sequence[str]) -> None:
-    """Refuse to choose a beam width by a monitor that no search changes."""
-    monitor = settings.callbacks.checkpoint.monitor
-    if monitor not in scores and not score_called(monitor.removeprefix("val/")).metric:
+    monitor, widths = settings.callbacks.checkpoint.monitor, settings.decoding.beam_widths
+    is_score = monitor in scores or score_called(monitor.removeprefix("val/")).metric
+    if widths and not is_score:  # no search changes it
         raise CaptioningError(
-            f"decoding.beam_widths={settings.decoding.beam_widths} compares the scores of "
+            f"decoding.beam_widths={widths} compares the scores of "
             f"captions, and callbacks.checkpoint.monitor={monitor} is none: set "
             "decoding.beam_widths=null, or monitor a score"
         )
