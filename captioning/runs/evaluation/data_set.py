@@ -66,7 +66,7 @@ def read_logged(
 ) -> Splits:
     """See `run_reader`; with `data.skip_broken` what cannot be used is left out and logged.
 
-    Of many entries the first are named.
+    The first thousand entries are named.
     """
     skipped: list[Exception] = []
     language, listed = Language.of(data, modules), skipped if data.get("skip_broken") else None
