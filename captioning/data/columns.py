@@ -376,7 +376,14 @@ class FirstPaths(Sequence[Path]):
         return len(self.examples)
 
     def __iter__(self) -> Iterator[Path]:
-        return (Path(files[0]) for files in file_names(self.examples))
+        return map(Path, path_names(self))
 
     def __getitem__(self, index: Any) -> Any:
         return self.examples[index].path
+
+
+def path_names(paths: Iterable[Path | str]) -> Iterator[str]:
+    """Paths as text, which is faster than to make them."""
+    if isinstance(paths, FirstPaths):
+        return (files[0] for files in file_names(paths.examples))
+    return map(str, paths)

@@ -13,7 +13,7 @@ import numpy as np
 from filelock import FileLock
 from torch import Tensor
 
-from captioning.data.columns import AT_ONCE, file_counts, file_names, take
+from captioning.data.columns import AT_ONCE, file_counts, file_names, path_names, take
 from captioning.data.example import Example, Splits, image_names
 from captioning.data.readers.captions import read_examples
 from captioning.data.readers.kept import kept_key
@@ -121,7 +121,7 @@ def fingerprints(paths: Iterable[Path | str]) -> list[bytes]:
     library `datasets` gives to its content, which is in its path.
     """
     here = Path.cwd()
-    names = [name if name.startswith("/") else str(here / name) for name in map(str, paths)]
+    names = [name if name.startswith("/") else str(here / name) for name in path_names(paths)]
     folders = {name.rpartition("/")[0] or "/" for name in names}
     start = len(os.path.commonpath(folders).rstrip("/")) + 1 if names else 0
     prints = []
