@@ -155,7 +155,8 @@ class Columns(Sequence[Example]):
     def _parts(self) -> "Iterator[Columns]":
         """Examples that are unpacked together."""
         for first in range(0, len(self), AT_ONCE):
-            yield self.take(np.arange(first, min(first + AT_ONCE, len(self))))
+            chosen = np.arange(first, min(first + AT_ONCE, len(self)))
+            yield self.take(chosen) if len(chosen) < len(self) else self
 
     def save(self, folder: Path) -> None:
         """Write the rows of these examples alone, in their order."""
@@ -379,7 +380,8 @@ class FirstPaths(Sequence[Path]):
         return map(Path, path_names(self))
 
     def __getitem__(self, index: Any) -> Any:
-        return self.examples[index].path
+        one = take(self.examples, np.array([range(len(self))[index]]))
+        return Path(next(path_names(FirstPaths(one))))
 
 
 def path_names(paths: Iterable[Path | str]) -> Iterator[str]:

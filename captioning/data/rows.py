@@ -26,8 +26,15 @@ def open_source(path: Path) -> AbstractContextManager[BinaryIO]:
         return open_bounded(path)
     from pyarrow import BufferReader
 
-    column = arrow_table(str(path.parents[2]))[path.parent.name]
-    return BufferReader(column[int(path.name.removeprefix(PREFIX))]["bytes"].as_buffer())
+    file, _, name, row = str(path).rsplit("/", 3)
+    cell = _column(file, name)[int(row.removeprefix(PREFIX))]
+    return BufferReader(cell["bytes"].as_buffer())
+
+
+@cache
+def _column(file: str, name: str) -> Any:
+    """A column of a file; a new one looks for its pieces again."""
+    return arrow_table(file)[name]
 
 
 @cache
