@@ -15,7 +15,6 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Config
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -26,7 +25,7 @@ from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.metrics.table import BOUND
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoints.checkpoint import Content, captioner_section
+from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
 
@@ -62,7 +61,7 @@ class CaptioningModule(LightningModule):
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
         seed: int = 0,
-        stored: Config,
+        stored: TrainedSettings,
         monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
@@ -250,7 +249,7 @@ class CaptioningModule(LightningModule):
         """Add configuration and vocabulary, and the quantiles if these weights were validated."""
         quantiles = self.quantiles if self._validated == self.global_step else ()
         words = self.vocabulary.saved
-        checkpoint["captioning"] = captioner_section(self.stored, words, quantiles)
+        checkpoint["captioning"] = captioner_section(self.stored.config, words, quantiles)
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""

@@ -38,6 +38,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.metrics import ScoredImage, Scorer
 from captioning.models import Captioner
 from captioning.pretrained.allocation import AllocationLimit
+from captioning.runs.checkpoints.checkpoint import TrainedSettings
 from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import SEARCH, build_search
@@ -219,7 +220,7 @@ def build_module(
         pretrained_lr=settings.optimizer.pretrained_lr,
         schedule=schedule,
         seed=settings.seed,
-        stored=settings.plain,
+        stored=TrainedSettings(settings.plain),
         monitored=settings.callbacks.monitors.values(),
     )
 

@@ -28,6 +28,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
 from captioning.models.protocol import Captioner
+from captioning.runs.checkpoints.checkpoint import TrainedSettings
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical, TrainingData
 from captioning.training.objectives.rewards import Reward
@@ -124,7 +125,7 @@ def module(
     defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
     config = {"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}}
     config["data"] = {"reader": {"root": root}}
-    defaults |= {"vocabulary": Vocabulary(WORDS), "seed": 1, "stored": config}
+    defaults |= {"vocabulary": Vocabulary(WORDS), "seed": 1, "stored": TrainedSettings(config)}
     return CaptioningModule(
         backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),
