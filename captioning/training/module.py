@@ -15,6 +15,7 @@ from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
+from captioning.config.settings import Settings
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import GeneratedCaption
@@ -25,7 +26,7 @@ from captioning.metrics import Scorer, Scores
 from captioning.metrics.gathered import CaptionScores
 from captioning.metrics.table import BOUND
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoints.checkpoint import Content, TrainedSettings, captioner_section
+from captioning.runs.checkpoints.checkpoint import Content, captioner_section
 from captioning.training.objectives import BatchRandom, Loss, Objective
 from captioning.training.objectives.cross_entropy import likelihood
 
@@ -41,7 +42,7 @@ class CaptioningModule(LightningModule):
         pretrained_lr: that of a language model's own weights.
         schedule: goes on at each optimiser step, or waits for a plateau of the monitored score.
         seed: of the random numbers of every batch.
-        stored: the run's configuration, as checkpoints have it.
+        stored: the run's settings, which checkpoints have.
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
@@ -61,7 +62,7 @@ class CaptioningModule(LightningModule):
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
         seed: int = 0,
-        stored: TrainedSettings,
+        stored: Settings,
         monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
@@ -249,7 +250,7 @@ class CaptioningModule(LightningModule):
         """Add configuration and vocabulary, and the quantiles if these weights were validated."""
         quantiles = self.quantiles if self._validated == self.global_step else ()
         words = self.vocabulary.saved
-        checkpoint["captioning"] = captioner_section(self.stored.config, words, quantiles)
+        checkpoint["captioning"] = captioner_section(self.stored.plain, words, quantiles)
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Refuse to resume with other ids, as after a `tokenizer.json` has changed."""

@@ -82,4 +82,4 @@ def load_best(module: CaptioningModule, trainer: Trainer) -> None:
 def use_width(module: CaptioningModule, width: int) -> None:
     """Set the beam width of the module and of its checkpoints."""
     module.search = partial(module.search, width=width)  # type: ignore[call-arg]
-    module.stored.decoding["width"] = width
+    module.stored.plain["decoding"]["width"] = width

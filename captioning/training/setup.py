@@ -38,7 +38,6 @@ from captioning.errors import CaptioningError, quoted
 from captioning.metrics import ScoredImage, Scorer
 from captioning.models import Captioner
 from captioning.pretrained.allocation import AllocationLimit
-from captioning.runs.checkpoints.checkpoint import TrainedSettings
 from captioning.runs.checkpoints.initial import PretrainedWeights, model_limit
 from captioning.runs.evaluation.data_set import read_logged
 from captioning.runs.evaluation.searches import SEARCH, build_search
@@ -220,7 +219,7 @@ def build_module(
         pretrained_lr=settings.optimizer.pretrained_lr,
         schedule=schedule,
         seed=settings.seed,
-        stored=TrainedSettings(settings.plain),
+        stored=settings,
         monitored=settings.callbacks.monitors.values(),
     )
 

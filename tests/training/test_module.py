@@ -217,7 +217,7 @@ def test_a_checkpoint_holds_what_builds_and_trains_on_to_the_same(tmp_path, buil
     run.fit(first, loader(THREE))
     run.save_checkpoint(tmp_path / "half.ckpt")
     saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
-    assert saved["captioning"] == {"format": FORMAT, "config": first.stored.config, "words": WORDS}
+    assert saved["captioning"] == {"format": FORMAT, "config": first.stored.plain, "words": WORDS}
     assert saved["state_dict"]["backbone.scale"].item() == 0.125
     others = [key for key in saved["state_dict"] if not key.startswith(("model", "backbone"))]
     assert others == [f"objective.{name}" for name in state]

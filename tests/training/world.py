@@ -21,6 +21,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from captioning.backbones.scratch import SmallCNN
+from captioning.config.settings import Settings
 from captioning.data.batch import collate
 from captioning.data.example import Example, Noun, Reference, reference_texts
 from captioning.data.module import CaptionData
@@ -28,7 +29,6 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoints.checkpoint import TrainedSettings
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical, TrainingData
 from captioning.training.objectives.rewards import Reward
@@ -125,7 +125,11 @@ def module(
     defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
     config = {"seed": 1, "model": {"d_model": 6}, "decoding": {"max_length": 5}}
     config["data"] = {"reader": {"root": root}}
-    defaults |= {"vocabulary": Vocabulary(WORDS), "seed": 1, "stored": TrainedSettings(config)}
+    defaults |= {
+        "vocabulary": Vocabulary(WORDS),
+        "seed": 1,
+        "stored": Settings.model_validate(config),
+    }
     return CaptioningModule(
         backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),

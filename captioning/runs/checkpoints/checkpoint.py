@@ -10,7 +10,6 @@ import math
 import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +33,6 @@ KEY = "captioning"
 """The only entry in a header's metadata, since safetensors writes several in any order."""
 Content = dict[str, Any]
 """Of the file of a checkpoint: tensors and plain values by name."""
-
-
-@dataclass
-class TrainedSettings:
-    """The configuration of a run in its checkpoints, from which the same parts are built again."""
-
-    config: Config
-
-    @property
-    def decoding(self) -> Config:
-        """The search, of the width that was chosen if one was."""
-        return self.config["decoding"]
-
-    @property
-    def root(self) -> str | None:
-        """The folder that names of images are relative to, if the reader has one."""
-        return self.config["data"]["reader"].get("root")
 
 
 class Checkpoint(BaseModel, strict=True, arbitrary_types_allowed=True):

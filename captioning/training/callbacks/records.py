@@ -50,7 +50,7 @@ class Results(Callback):
         }
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
         source = provenance(trainer) | {
-            "decoding": pl_module.stored.decoding,
+            "decoding": pl_module.stored.plain["decoding"],
             **pl_module.objective.provenance(),
             # The score that chose the tested weights.
             "monitor": getattr(trainer.checkpoint_callback, "monitor", None),
@@ -76,7 +76,7 @@ class Results(Callback):
                 (example.image_id for example in examples),
                 self._captions.values(),
                 reference_texts(examples),
-                image_names(examples, module.stored.root),
+                image_names(examples, module.stored.plain["data"]["reader"].get("root")),
                 self._groups,
                 scores,
             )

@@ -11,16 +11,12 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from captioning.config.settings import Settings
 from captioning.config.types import PositiveInt, UserPath, validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.files import writing
 from captioning.machine import all_gather_object, on_signal
-from captioning.runs.checkpoints.checkpoint import (
-    Content,
-    TrainedSettings,
-    read_checkpoint,
-    write_checkpoint,
-)
+from captioning.runs.checkpoints.checkpoint import Content, read_checkpoint, write_checkpoint
 from captioning.runs.folders.folder import in_sweep, resume_command
 from captioning.runs.folders.record import record_progress
 from captioning.runs.settings import relocate
@@ -184,8 +180,8 @@ class ResumePoints(Callback):
             "schedule.warmup_steps or trainer.gradient_clip_val=1.0"
         )
 
-    def _check_settings(self, stored: TrainedSettings) -> None:
-        own = {name: stored.config.get(name) for name in SHARED} | {"step": self._saved}
+    def _check_settings(self, stored: Settings) -> None:
+        own = {name: stored.plain.get(name) for name in SHARED} | {"step": self._saved}
         others = all_gather_object(own)
         if differing := [name for name in own if any(one[name] != own[name] for one in others)]:
             raise CaptioningError(
