@@ -212,9 +212,11 @@ def text_faults(text: str, words: Sequence[str]) -> Iterator[str]:
         yield "lists"
     if MARKUP.search(text):
         yield "markup"
-    if not text.isascii() and DAMAGED.search(text):
+    if text.isascii():
+        return
+    if DAMAGED.search(text):
         yield "damaged letters"
-    if not text.isascii() and not unicodedata.is_normalized("NFC", " ".join((text, *words))):
+    if not unicodedata.is_normalized("NFC", " ".join((text, *words))):
         yield "decomposed"
 
 

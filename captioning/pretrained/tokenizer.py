@@ -113,11 +113,13 @@ def _checked_parts(text: str) -> str:
 
 
 def _steps(part: Any) -> Iterator[dict[str, Any]]:
-    if part is not None and part["type"] == "Sequence":
+    if part is None:
+        return
+    if part["type"] == "Sequence":
         for members in part.values():
             for member in members if isinstance(members, list) else ():
                 yield from _steps(member)
-    elif part is not None:
+    else:
         yield part
 
 

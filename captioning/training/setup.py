@@ -220,7 +220,7 @@ def build_module(
         schedule=schedule,
         seed=settings.seed,
         stored=settings,
-        monitored=settings.callbacks.monitors.values(),
+        monitored=set(settings.callbacks.monitors.values()),
     )
 
 
