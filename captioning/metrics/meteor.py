@@ -109,8 +109,6 @@ class MeteorProcess:
     standard input, so also if this process is killed.
     """
 
-    _java: Java | None = None
-
     def __init__(self, matching: Matching):
         # In other languages the words are the tokens of the data set, and none is matched by what
         # is missing
@@ -121,6 +119,7 @@ class MeteorProcess:
             how = ["-lower", "-m", " ".join(_matchers(matching))]
         program = ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", matching.name]
         self._arguments = program + how
+        self._java: Java | None = None
         # by line: half the captions of many systems are those of others, too
         self._rows: dict[str, Array] = {}
 
