@@ -185,7 +185,7 @@ class Labels:
         chosen: Sequence[Mapping[str, str]],
         settings: Sequence[Mapping[str, str]],
         shared: Collection[str],
-        usual: str | None,
+        usual: str | None = None,
     ):
         self.chosen = chosen
         self.usual = usual

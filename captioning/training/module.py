@@ -42,7 +42,7 @@ class CaptioningModule(LightningModule):
         pretrained_lr: that of a language model's own weights.
         schedule: goes on at each optimiser step, or waits for a plateau of the monitored score.
         seed: of the random numbers of every batch.
-        stored: the run's settings, which checkpoints have.
+        stored: the run's settings, which checkpoints have; from one without, no captioner is loaded.
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
@@ -62,7 +62,7 @@ class CaptioningModule(LightningModule):
         optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
         seed: int = 0,
-        stored: Settings,
+        stored: Settings | None = None,
         monitored: Collection[str] = (),
         backbone_lr: float | None = None,
         pretrained_lr: float | None = None,
@@ -70,7 +70,7 @@ class CaptioningModule(LightningModule):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
-        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored
+        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored or Settings()
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
