@@ -42,7 +42,7 @@ class CaptioningModule(LightningModule):
         pretrained_lr: that of a language model's own weights.
         schedule: goes on at each optimiser step, or waits for a plateau of the monitored score.
         seed: of the random numbers of every batch.
-        stored: the run's settings, which checkpoints have; from one without, no captioner is loaded.
+        stored: the run's settings, which checkpoints have; without them no captioner is loaded.
         monitored: columns of scores that callbacks monitor, without which training ends.
     """
 
