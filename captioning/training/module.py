@@ -70,7 +70,9 @@ class CaptioningModule(LightningModule):
         super().__init__()
         self.backbone, self.model, self.objective = backbone, model, objective
         self.search = search
-        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored or Settings()
+        if stored is None:
+            stored = Settings()
+        self.vocabulary, self.seed, self.stored = vocabulary, seed, stored
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
