@@ -59,6 +59,7 @@ class Columns(Sequence[Example]):
         of_files: of each row, the digests of its paths.
         folders: of the files, and perhaps others, each with its slash.
         digest: that of all splits, if these are all examples of one of them.
+        kept: the folder of these columns, if they are all of it.
     """
 
     rows: Ragged
@@ -70,6 +71,7 @@ class Columns(Sequence[Example]):
     of_files: Ragged
     folders: Collection[str]
     digest: str | None = None
+    kept: Path | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,7 +90,7 @@ class Columns(Sequence[Example]):
 
     def take(self, chosen: np.ndarray) -> "Columns":
         """The examples of these numbers."""
-        return replace(self, rows=self.rows.take(chosen), digest=None)
+        return replace(self, rows=self.rows.take(chosen), digest=None, kept=None)
 
     def by_image(self) -> "Columns":
         """An example of each image, in the order of their first rows."""
@@ -200,6 +202,7 @@ class Columns(Sequence[Example]):
             Ragged(of["files"], of["files_starts"]),
             about["folders"],
             digest,
+            folder,
         )
 
 

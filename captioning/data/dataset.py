@@ -17,6 +17,7 @@ from captioning.data.batch import Batch, BatchIndex, collate
 from captioning.data.caption_words import CaptionWords, offsets
 from captioning.data.example import Example, Reference, reference_counts, reference_words
 from captioning.data.image_files import HINT, Reading
+from captioning.data.readers.kept import kept_ids
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
@@ -121,7 +122,7 @@ class CaptionDataset(Dataset[Batch]):
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because every Python object that a worker reads is soon copied into its process.
         captions = CaptionWords.of(reference_words(examples))
-        self._ids = vocabulary.encode_all(captions)
+        self._ids = kept_ids(captions, vocabulary, getattr(examples, "kept", None))
         words, lengths = captions.lengths, self._ids.lengths
         self._kept = (words > 0) & (words <= max_words) & (lengths > 0)
         if max_pieces is not None:

@@ -13,13 +13,15 @@ import pytest
 from refusals import refuses
 
 from captioning.data import columns
-from captioning.data.caption_words import Ragged
+from captioning.data.caption_words import CaptionWords, Ragged
 from captioning.data.columns import FEW, Columns, RowWriter, data_digest
+from captioning.data.dataset import CaptionDataset
 from captioning.data.example import SPLITS, Example, Reference, reference_counts, reference_words
 from captioning.data.image_files import readable
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import run_reader
 from captioning.data.readers.table import TableReader
+from captioning.data.subwords import Subwords, build_vocabulary
 from captioning.data.words import Language, split_words
 from captioning.errors import CaptioningError
 
@@ -186,6 +188,30 @@ def test_photographs_of_a_kept_set_are_tried_once_until_files_come(folder, tmp_p
     new.touch()
     assert tried() == every
     new.unlink()
+
+
+def test_ids_of_pieces_are_kept_for_later_processes(folder, tmp_path, monkeypatch):
+    train = read(folder, tmp_path, groups="place")["train"]
+    captions = CaptionWords.of(reference_words(train))
+    vocabulary = build_vocabulary(captions, subwords="bpe", max_size=60)
+
+    def dataset(examples):
+        return CaptionDataset(examples, None, vocabulary, 30, 5, True)
+
+    def ids(one):
+        return [*one._ids]
+
+    expected = [tuple(vocabulary.encode(words)) for words in captions]
+    assert ids(dataset(train)) == expected
+    part = dataset(train.take(np.arange(7)))
+    assert ids(part) == expected[: reference_counts(train)[:7].sum()]
+    monkeypatch.setattr(Subwords, "encode_all", None)  # not called again
+    again = read(folder, tmp_path, groups="place")["train"]
+    assert ids(dataset(again)) == expected
+    for file in tmp_path.rglob("values.npy"):
+        file.write_bytes(file.read_bytes()[:-9])
+        with refuses(str(file.parent)):
+            dataset(again)
 
 
 def test_damage_and_killed_writers_are_not_read(folder, splits, tmp_path):

@@ -15,16 +15,20 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 
+from captioning.data.caption_words import CaptionWords
 from captioning.data.columns import ABOUT, FEW, Columns, columns_of, data_digest
 from captioning.data.example import Splits
 from captioning.data.readers.options import options
 from captioning.data.readers.parsing import reason
+from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import CHARACTERS, WORDS
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, naming
 from captioning.files import atomic_folder, sha256, write_json
 
+IDS = ("values", "starts", "lexicon")  # files of the ids of captions
 LEAST = 2**22  # bytes of files that are read fast enough each time
 
 log = logging.getLogger(__name__)
@@ -133,6 +137,29 @@ def kept_key(splits: Splits) -> bytes | None:
     if len(columns) < len(splits):
         return None
     return json.dumps([data_digest(splits), [*splits], _times(columns)]).encode()
+
+
+def kept_ids(
+    captions: CaptionWords[str], vocabulary: Vocabulary, folder: Path | None
+) -> CaptionWords[int]:
+    """The ids of captions; those of pieces are kept in the folder of their columns, if there is
+    one, as tokenizers are slow.
+    """
+    if folder is None or not vocabulary.pieces or not os.access(folder, os.W_OK):
+        return vocabulary.encode_all(captions)
+    place = folder / sha256(str(vocabulary.saved))[:32]
+    with FileLock(place.with_suffix(".lock")):
+        if not place.exists():
+            ids = vocabulary.encode_all(captions)
+            with atomic_folder(place) as draft:
+                for name in IDS:
+                    np.save(draft / name, getattr(ids, name))
+    with naming(f"{place} cannot be read: delete it, and it is made again"):
+        values, starts, lexicon = (
+            np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+            for name in IDS
+        )
+    return CaptionWords(values, starts, lexicon.tolist())
 
 
 def _times(splits: Iterable[Columns]) -> dict[str, int | None]:
