@@ -337,11 +337,16 @@ def check_splits(splits: ReadSplits, *sources: object, shared_ids: bool = False)
 
 def _all_differ(splits: Collection[Columns], shared_ids: bool) -> bool:
     """Whether no two examples have one file, or one id unless these may be shared."""
-    files = np.concatenate([columns.files.values for columns in splits])
-    of_each = [np.sort(files[files != np.bytes_(b"")])]
-    if not shared_ids:
-        of_each.append(np.sort(np.concatenate([columns.ids for columns in splits])))
-    return not any((names[1:] == names[:-1]).any() for names in of_each)
+    files_differ = _differ([columns.files.values for columns in splits])
+    return files_differ and (shared_ids or _differ([columns.ids for columns in splits]))
+
+
+def _differ(digests: Sequence[np.ndarray]) -> bool:
+    """Whether no two of the names are the same, apart from what is no file."""
+    names = np.concatenate(digests)
+    names.sort()
+    again = names[1:][names[1:] == names[:-1]]
+    return not (again != np.bytes_(b"")).any()
 
 
 def _occurrence(split: str, example: Example) -> str:
