@@ -76,7 +76,7 @@ class CaptioningModule(LightningModule):
         others = [p for p in self.parameters() if p.requires_grad]
         groups = []
         for rate, own in ((backbone_lr, backbone.parameters()), (pretrained_lr, model.pretrained)):
-            if rate:
+            if rate is not None:
                 chosen = dict.fromkeys(p for p in own if p.requires_grad)
                 others = [p for p in others if p not in chosen]
                 groups.append({"params": list(chosen), "lr": rate})

@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from captioning.data.readers.parsing import reason
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import CHARACTERS, WORDS
 from captioning.errors import CaptioningError, naming
-from captioning.files import atomic_folder, sha256, write_json
+from captioning.files import atomic_folder, digest_of_file, sha256, write_json
 
 IDS = ("values", "starts", "lexicon")  # files of the ids of captions
 LEAST = 2**22  # bytes of files that are read fast enough each time
@@ -93,8 +92,7 @@ def _plain(value: Any, sizes: list[int]) -> Any:
         if not value.is_file():
             return names
         sizes.append(value.stat().st_size)
-        with value.open("rb") as file:
-            return [*names, file_digest(file, "sha256").hexdigest()]
+        return [*names, digest_of_file(value)]
     if isinstance(value, Mapping):
         return {key: _plain(each, sizes) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
